@@ -1,0 +1,99 @@
+#pragma once
+
+#include "attune/clock.hpp"
+#include "attune/result.hpp"
+#include "engine/job.hpp"
+#include "engine/model/model_shape.hpp"
+#include "engine/module/module.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+class BaseAudit;
+class Tokenizer;
+
+struct EngineOptions {
+    std::filesystem::path model;
+    std::string device = "auto";
+    std::string dtype = "auto";    ///< auto | f32 | bf16
+    std::string kernels = "auto";  ///< auto | torch (the reference path)
+    int max_context = 0;           ///< 0: the model's
+    std::uint64_t kv_bytes = 0;    ///< 0: chosen from max_sequences and the context
+    int max_sequences = 64;
+    int step_tokens = 512;
+    std::uint64_t module_bytes = 256ull << 20;
+    std::string slot_dtype = "bf16";
+    int max_rank = 64;
+    int threads = 0;                  ///< 0: all cores
+    std::vector<TokenId> end_tokens;  ///< a sequence ends with any of them; empty: runs to max_tokens
+    Now now = steady_now;
+};
+
+/// A request that left the engine since the last report.
+struct EndedRequest {
+    RequestId id{};
+    Usage usage;
+    std::string outcome;  ///< stop, length, cancelled, error
+    double queue_ms = 0;
+    double ttft_ms = 0;  ///< 0: no token came
+    double e2e_ms = 0;
+};
+
+struct StepReport {
+    int rows = 0;  ///< tokens computed
+    int prompt_rows = 0;
+    int generated = 0;  ///< tokens emitted
+    int preempted = 0;
+    bool work_left = false;
+    double seconds = 0;
+    std::vector<EndedRequest> ended;
+    std::vector<double> inter_token_seconds;  ///< one per emitted token but a choice's first
+};
+
+struct EngineStats {
+    int running = 0;  ///< requests with blocks
+    int waiting = 0;
+    int free_blocks = 0;
+    int total_blocks = 0;
+    std::uint64_t slot_bytes = 0;
+    std::uint64_t slot_capacity_bytes = 0;
+    std::uint64_t weight_bytes = 0;
+};
+
+/// Owns the model, the KV pool, the module slots and all sequences. One thread only (the executor's). Torch-free here;
+/// engine.cpp holds the tensors. No exception leaves step(): a batch that throws fails its own requests.
+class Engine {
+public:
+    /// `tokenizer` may be null: token-id prompts only, texts stay empty.
+    static Result<std::unique_ptr<Engine>> open(const EngineOptions& options,
+                                                std::shared_ptr<const Tokenizer> tokenizer);
+    virtual ~Engine() = default;
+
+    virtual const ModelShape& shape() const = 0;
+    virtual std::shared_ptr<BaseAudit> audit() const = 0;
+    virtual EngineStats stats() const = 0;
+    /// Bytes of slot arena a module takes, for budgets.
+    virtual std::uint64_t slot_bytes(const Module& module) const = 0;
+
+    /// Takes the job over. Every outcome is told to its sink; a job that can never run fails at once.
+    virtual void add(JobPtr job) = 0;
+    /// Frees its blocks now; its sink gets ChoiceFinished{cancelled} and Finished. Unknown ids are ignored.
+    virtual void cancel(RequestId id) = 0;
+    /// admit -> schedule -> forward -> sample -> emit.
+    virtual StepReport step() = 0;
+    virtual bool has_work() const = 0;
+
+    /// Between steps. Nothing changes when they fail.
+    virtual Result<SlotId> install(const ModulePtr& module) = 0;
+    virtual void remove(SlotId slot) = 0;
+    /// Cold policy `upgrade`: from the next step on, all choices of `id` are made by `modules`; the context so far is
+    /// prefilled again under them. False: the request is gone, or too long to switch; the base goes on.
+    virtual bool switch_modules(RequestId id, std::vector<JobModule> modules) = 0;
+};
+
+}  // namespace attune

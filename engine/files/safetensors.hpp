@@ -1,0 +1,67 @@
+#pragma once
+
+#include "attune/result.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+/// Element types of the safetensors format. Sub-byte types are read as names only and refused by whoever wants values.
+enum class StoredType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean, other };
+
+struct StoredTensor {
+    std::string name;
+    std::string type_name;  ///< as in the file, e.g. "BF16"
+    StoredType type = StoredType::other;
+    std::vector<std::int64_t> shape;
+    std::uint64_t begin = 0;  ///< byte offset from the start of the file
+    std::uint64_t bytes = 0;
+};
+
+/// The checked header of a safetensors file: sizes, offsets, order and overlaps are those the format demands.
+/// Errors name the file (never its folder) and the tensor.
+struct SafetensorsHeader {
+    std::string file_name;
+    std::vector<StoredTensor> tensors;  ///< in name order
+    std::map<std::string, std::string> metadata;
+    std::uint64_t file_bytes = 0;
+
+    const StoredTensor* find(std::string_view name) const;
+};
+
+/// Reads and checks the header only, with pread.
+Result<SafetensorsHeader> read_safetensors_header(const std::filesystem::path& path);
+/// The same from bytes already in memory (module files are read once).
+Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file, std::string file_name);
+
+/// Converts `count` stored elements (F32, F16, BF16, F64) to float; false for any other type.
+bool convert_to_f32(StoredType type, const std::byte* from, float* to, std::size_t count);
+
+/// A file opened for pread: nothing stays mapped, a short read is an error, never a signal.
+class ReadOnlyFile {
+public:
+    static Result<ReadOnlyFile> open(const std::filesystem::path& path);
+    ReadOnlyFile(ReadOnlyFile&&) noexcept;
+    ReadOnlyFile& operator=(ReadOnlyFile&&) noexcept;
+    ~ReadOnlyFile();
+
+    std::uint64_t size() const { return size_; }
+    Result<void> read(std::uint64_t offset, std::span<std::byte> into) const;
+
+private:
+    ReadOnlyFile(int descriptor, std::uint64_t size, std::string name);
+    int descriptor_ = -1;
+    std::uint64_t size_ = 0;
+    std::string name_;
+};
+
+/// The whole file, at most `limit` bytes.
+Result<std::vector<std::byte>> read_file(const std::filesystem::path& path, std::uint64_t limit);
+
+}  // namespace attune

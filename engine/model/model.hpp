@@ -1,0 +1,47 @@
+#pragma once
+
+#include "attune/result.hpp"
+#include "engine/kv/kv_cache.hpp"
+#include "engine/model/model_shape.hpp"
+#include "engine/module/module_slots.hpp"
+#include "engine/schedule/batch.hpp"
+
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+class BaseAudit;
+class Weight;
+
+struct ModelOptions {
+    torch::Device device = torch::kCPU;
+    torch::Dtype dtype = torch::kFloat32;  ///< how weights are stored: float32 or bfloat16
+};
+
+/// The base model: immutable weights and the mathematics over them.
+class Model {
+public:
+    virtual ~Model() = default;
+
+    virtual const ModelShape& shape() const = 0;
+
+    /// Hidden rows after the final norm, [rows, hidden_size], float32.
+    virtual torch::Tensor forward(const Batch& batch, KvCache& kv, const ModuleSlots& slots) const = 0;
+
+    /// hidden: [n, hidden_size] -> [n, vocab_size], float32. A second call, so that a sequence may ask for 0..k rows.
+    virtual torch::Tensor logits(const torch::Tensor& hidden) const = 0;
+
+    /// For the auditor: reads and hashes resident weights from another thread. Lives as long as the model.
+    virtual std::shared_ptr<BaseAudit> audit() const = 0;
+    virtual std::uint64_t weight_bytes() const = 0;
+};
+
+/// Reads a Hugging Face folder (config.json, model.safetensors or its index). Errors name the key or tensor at fault.
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& folder, const ModelOptions& options);
+
+}  // namespace attune

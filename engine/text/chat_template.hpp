@@ -1,0 +1,34 @@
+#pragma once
+
+#include "attune/request.hpp"
+#include "attune/result.hpp"
+#include "engine/text/tokenizer.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attune {
+
+/// A rendered chat: the text and which of its bytes came from the request's strings (literal for special tokens).
+struct RenderedChat {
+    std::string text;
+    std::vector<TextSpan> literal;
+};
+
+/// A parsed Jinja template, as Hugging Face's apply_chat_template renders them: immutable, any thread. Bounded in
+/// steps, output bytes, recursion and range(); a template that raises gives Errc::invalid_argument with its message.
+class ChatTemplate {
+public:
+    static Result<std::shared_ptr<const ChatTemplate>> parse(std::string source, std::string bos_token,
+                                                             std::string eos_token);
+    /// chat_template.jinja, else `chat_template` in tokenizer_config.json. Null without error when there is none.
+    static Result<std::shared_ptr<const ChatTemplate>> open(const std::filesystem::path& folder);
+    virtual ~ChatTemplate() = default;
+
+    virtual Result<RenderedChat> render(const ChatPrompt& chat) const = 0;
+};
+
+}  // namespace attune
