@@ -1,6 +1,12 @@
 # Every outside library of the house, one target each. README's table gives the reason for each.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+if(NOT ATTUNE_ENGINE_ONLY)
+  find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue/concurrentqueue.h REQUIRED)
+endif()
+if(ATTUNE_TSAN_ONLY)
+  return()
+endif()
 
 # libtorch: CMAKE_PREFIX_PATH (or TORCH_DIR) names it; the Makefile brings it through pip otherwise.
 if(DEFINED ENV{TORCH_DIR})
@@ -24,7 +30,6 @@ if(NOT ATTUNE_ENGINE_ONLY)
   pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
   pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
   find_package(Boost 1.81 REQUIRED COMPONENTS json url)
-  find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue/concurrentqueue.h REQUIRED)
 
   # CAF 0.17 comes without a CMake package.
   find_path(CAF_INCLUDE_DIR caf/all.hpp REQUIRED)

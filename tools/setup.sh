@@ -79,7 +79,7 @@ setup_model() {
 }
 
 setup_clients() {
-    pip_once clients "openai==2.7.1" "websockets==15.0.1" "numpy==2.4.6" "safetensors==0.8.0"
+    pip_once clients "openai==3.57.0" "websockets==17.4" "numpy==2.4.6" "safetensors==0.8.0"
 }
 
 case "${1:-}" in
