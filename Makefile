@@ -35,7 +35,7 @@ asan:
 
 tsan:
 	$(MAKE) build BUILD=build-tsan PRESET=tsan
-	ctest --test-dir build-tsan --output-on-failure -L tsan
+	ctest --test-dir build-tsan --output-on-failure
 
 format:
 	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i

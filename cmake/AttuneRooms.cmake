@@ -24,11 +24,11 @@ endfunction()
 
 # attune_test(NAME engine_kv SOURCES ... LINKS ...): one Catch2 program per room, its cases found by ctest.
 function(attune_test)
-  cmake_parse_arguments(TEST "" "NAME" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "" "NAME" "SOURCES;LINKS" ${ARGN})
   add_executable(${TEST_NAME}_test ${TEST_SOURCES})
   set_target_properties(${TEST_NAME}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_include_directories(${TEST_NAME}_test PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${TEST_NAME}_test PRIVATE ATTUNE_TEST_DATA="${ATTUNE_TEST_DATA}")
   target_link_libraries(${TEST_NAME}_test PRIVATE ${TEST_LINKS} attune_catch_main attune_flags)
-  catch_discover_tests(${TEST_NAME}_test TEST_PREFIX "${TEST_NAME}: " PROPERTIES LABELS "unit;${TEST_LABELS}" TIMEOUT 300)
+  catch_discover_tests(${TEST_NAME}_test TEST_PREFIX "${TEST_NAME}: " PROPERTIES LABELS unit TIMEOUT 300)
 endfunction()
