@@ -43,6 +43,14 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
 /// Converts `count` stored elements (F32, F16, BF16, F64) to float; false for any other type.
 bool convert_to_f32(StoredType type, const std::byte* from, float* to, std::size_t count);
 
+/// Tells whether a file is still the one that was read.
+struct FileIdentity {
+    std::uint64_t size = 0;
+    std::int64_t mtime_ns = 0;
+    std::uint64_t inode = 0;
+    friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
 /// A file opened for pread: nothing stays mapped, a short read is an error, never a signal.
 class ReadOnlyFile {
 public:
@@ -52,6 +60,7 @@ public:
     ~ReadOnlyFile();
 
     std::uint64_t size() const { return size_; }
+    Result<FileIdentity> identity() const;  ///< as it is now
     Result<void> read(std::uint64_t offset, std::span<std::byte> into) const;
 
 private:
