@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string_view>
+
+namespace attune {
+
+enum class ConfigKey : unsigned char {
+    used,      ///< read by parse_model_config
+    harmless,  ///< never changes logits, whatever its value
+    off,       ///< changes nothing as long as it is null, false, 0 or empty
+    unity,     ///< changes nothing as long as it is null or 1
+    unknown,
+};
+
+/// What a top-level key of config.json means to us. Unknown keys are refused unless null, so that no model is served
+/// with a part of its mathematics left out.
+ConfigKey classify_config_key(std::string_view key);
+
+}  // namespace attune
