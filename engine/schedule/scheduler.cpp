@@ -1,0 +1,138 @@
+#include "engine/schedule/scheduler.hpp"
+
+#include "attune/assert.hpp"
+
+#include <algorithm>
+
+namespace attune {
+namespace {
+
+void insert_in_order(std::vector<Sequence*>& list, Sequence* sequence) {
+    const auto later = [](const SequenceOrder& order, const Sequence* other) { return order < other->order(); };
+    list.insert(std::upper_bound(list.begin(), list.end(), sequence->order(), later), sequence);
+}
+
+bool fewer_slots(std::span<const SlotWeight> a, std::span<const SlotWeight> b) {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                        [](const SlotWeight& x, const SlotWeight& y) {
+                                            return x.slot != y.slot ? x.slot < y.slot : x.weight < y.weight;
+                                        });
+}
+
+}  // namespace
+
+void Scheduler::add(Sequence& sequence) {
+    ATTUNE_ASSERT(BlockTable::blocks_for(sequence.length()) <= pool_->total_blocks());
+    insert_in_order(waiting_, &sequence);
+}
+
+void Scheduler::add_fork(Sequence& sequence) {
+    insert_in_order(running() < limits_.max_sequences ? running_ : waiting_, &sequence);
+}
+
+void Scheduler::remove(Sequence& sequence) {
+    std::erase(running_, &sequence);
+    std::erase(waiting_, &sequence);
+}
+
+void Scheduler::requeue(Sequence& sequence) {
+    remove(sequence);
+    sequence.restart();
+    insert_in_order(waiting_, &sequence);
+}
+
+const StepPlan& Scheduler::plan() {
+    plan_.rows.clear();
+    plan_.copies.clear();
+    plan_.preempted.clear();
+
+    secure_running();
+    int budget = limits_.step_tokens;
+    for (Sequence* sequence : running_) {
+        if (sequence->is_decoding()) give_rows(*sequence, budget);
+    }
+    for (Sequence* sequence : running_) {
+        if (!sequence->is_decoding()) give_rows(*sequence, budget);
+    }
+    // Who just lost its blocks must not take them back in the same breath.
+    if (plan_.preempted.empty()) admit(budget);
+
+    std::stable_sort(plan_.rows.begin(), plan_.rows.end(), [](const ScheduledRows& a, const ScheduledRows& b) {
+        return fewer_slots(a.sequence->slots(), b.sequence->slots());
+    });
+    return plan_;
+}
+
+void Scheduler::secure_running() {
+    // A victim is never before the one that asks, so indices below i stay what they are.
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+        Sequence* sequence = running_[i];
+        while (!sequence->reserve(plan_.copies)) {
+            Sequence* victim = youngest_with_blocks();
+            ATTUNE_ASSERT(victim != nullptr);
+            preempt(*victim);
+            if (victim == sequence) break;
+        }
+    }
+}
+
+void Scheduler::admit(int& budget) {
+    while (budget > 0 && running() < limits_.max_sequences && !waiting_.empty()) {
+        Sequence* sequence = waiting_.front();
+        if (!has_room_for(*sequence)) return;
+        while (!sequence->reserve(plan_.copies)) {
+            // Nobody runs, so the blocks are with forks that wait behind this one.
+            Sequence* victim = running_.empty() ? youngest_with_blocks() : nullptr;
+            if (victim == nullptr) return;
+            preempt(*victim);
+        }
+        waiting_.erase(waiting_.begin());
+        insert_in_order(running_, sequence);
+        give_rows(*sequence, budget);
+    }
+}
+
+bool Scheduler::has_room_for(const Sequence& sequence) const {
+    if (running_.empty()) return true;
+    const int needed = BlockTable::blocks_for(sequence.length()) - static_cast<int>(sequence.blocks().blocks().size());
+    // A block kept for each running sequence: otherwise the newcomer would be thrown out before it has read its prompt.
+    return needed + running() <= pool_->free_blocks();
+}
+
+void Scheduler::give_rows(Sequence& sequence, int& budget) {
+    const int rows = std::min(sequence.pending(), budget);
+    if (rows == 0) return;
+    budget -= rows;
+    plan_.rows.push_back({&sequence, rows});
+}
+
+Sequence* Scheduler::youngest_with_blocks() const {
+    Sequence* youngest = nullptr;
+    for (const auto* list : {&running_, &waiting_}) {
+        for (Sequence* sequence : *list) {
+            if (!sequence->has_blocks()) continue;
+            if (youngest == nullptr || youngest->order() < sequence->order()) youngest = sequence;
+        }
+    }
+    return youngest;
+}
+
+void Scheduler::preempt(Sequence& sequence) {
+    // Its blocks may be handed out again in this very plan, so none may be the target of a copy. None is: blocks are
+    // secured in order, a victim comes after the one that asks, and who fails itself fails at its only copy.
+    ATTUNE_ASSERT(std::none_of(plan_.copies.begin(), plan_.copies.end(),
+                               [&](const BlockCopy& copy) { return sequence.blocks().holds(copy.to); }));
+    requeue(sequence);
+    plan_.preempted.push_back(&sequence);
+}
+
+void Scheduler::distrust_blocks() {
+    std::vector<Sequence*> idle;
+    for (Sequence* sequence : running_) {
+        const auto has_rows = [&](const ScheduledRows& rows) { return rows.sequence == sequence; };
+        if (std::none_of(plan_.rows.begin(), plan_.rows.end(), has_rows)) idle.push_back(sequence);
+    }
+    for (Sequence* sequence : idle) requeue(*sequence);
+}
+
+}  // namespace attune
