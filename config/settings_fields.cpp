@@ -1,0 +1,417 @@
+#include "config/settings_fields.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace attune {
+namespace {
+
+using Outcome = SettingField::Outcome;
+
+constexpr std::uint64_t kKiB = 1ull << 10;
+constexpr std::uint64_t kMiB = 1ull << 20;
+constexpr std::uint64_t kGiB = 1ull << 30;
+constexpr std::uint64_t kTiB = 1ull << 40;
+constexpr double kDay_s = 86400;
+
+/// Where a value lives: Settings -> section -> member.
+template <class Section, class T>
+struct At {
+    using Value = T;
+    Section Settings::*section;
+    T Section::*member;
+    T& operator()(Settings& settings) const { return settings.*section.*member; }
+    const T& operator()(const Settings& settings) const { return settings.*section.*member; }
+};
+template <class Section, class T>
+At(Section Settings::*, T Section::*) -> At<Section, T>;
+
+std::string toml_quoted(std::string_view text) {
+    std::ostringstream out;
+    const toml::value<std::string> value{std::string(text)};
+    out << toml::toml_formatter{value, toml::format_flags::allow_unicode_strings};
+    return out.str();
+}
+
+std::string number_text(double value) {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+    return {digits, end};
+}
+
+/// 8192 -> "8KiB" where that is exact.
+std::string size_text(std::uint64_t bytes) {
+    static constexpr std::pair<std::uint64_t, const char*> kUnits[] = {
+        {kTiB, "TiB"}, {kGiB, "GiB"}, {kMiB, "MiB"}, {kKiB, "KiB"}};
+    for (const auto& [unit, name] : kUnits) {
+        if (bytes >= unit && bytes % unit == 0) return std::to_string(bytes / unit) + name;
+    }
+    return std::to_string(bytes);
+}
+
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+    std::uint64_t count = 0;
+    const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (failed != std::errc{}) return std::nullopt;
+    std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
+    if (unit.starts_with(' ')) unit.remove_prefix(1);
+    static constexpr std::pair<std::string_view, std::uint64_t> kUnits[] = {
+        {"", 1},      {"B", 1},     {"KiB", kKiB},   {"MiB", kMiB},      {"GiB", kGiB},         {"TiB", kTiB},
+        {"kB", 1000}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000},
+    };
+    for (const auto& [name, bytes] : kUnits) {
+        if (unit != name) continue;
+        if (count > std::numeric_limits<std::uint64_t>::max() / bytes) return std::nullopt;
+        return count * bytes;
+    }
+    return std::nullopt;
+}
+
+bool is_plain_text(std::string_view text, std::size_t longest) {
+    return text.size() <= longest &&
+           std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+}
+
+template <class Where>
+SettingField integer(const char* section, const char* key, Where at, std::int64_t least, std::int64_t most,
+                     std::string note = {}) {
+    SettingField field{section, key, "an integer from " + std::to_string(least) + " to " + std::to_string(most) + note};
+    field.read = [at, least, most](const toml::node& value, const std::filesystem::path&, Settings& into) {
+        const auto number = value.as_integer();
+        if (number == nullptr || number->get() < least || number->get() > most) return Outcome::wrong;
+        at(into) = static_cast<typename Where::Value>(number->get());
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) { return std::to_string(at(from)); };
+    return field;
+}
+
+template <class Where>
+SettingField size(const char* section, const char* key, Where at, std::uint64_t least, std::uint64_t most,
+                  bool zero_too = false) {
+    SettingField field{section, key,
+                       "bytes as an integer or a text like \"256MiB\", from " + size_text(least) + " to " +
+                           size_text(most) + (zero_too ? ", or 0" : "")};
+    field.read = [at, least, most, zero_too](const toml::node& value, const std::filesystem::path&, Settings& into) {
+        std::optional<std::uint64_t> bytes;
+        if (const auto number = value.as_integer(); number != nullptr && number->get() >= 0) {
+            bytes = static_cast<std::uint64_t>(number->get());
+        } else if (const auto text = value.as_string()) {
+            bytes = parse_size(text->get());
+        }
+        if (!bytes) return Outcome::wrong;
+        if ((*bytes < least || *bytes > most) && !(zero_too && *bytes == 0)) return Outcome::wrong;
+        at(into) = static_cast<typename Where::Value>(*bytes);
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) {
+        const std::string text = size_text(at(from));
+        return std::isdigit(static_cast<unsigned char>(text.back())) ? text : '"' + text + '"';
+    };
+    return field;
+}
+
+template <class Where>
+SettingField number(const char* section, const char* key, Where at, double least, double most, std::string note = {}) {
+    SettingField field{section, key, "a number from " + number_text(least) + " to " + number_text(most) + note};
+    field.read = [at, least, most](const toml::node& value, const std::filesystem::path&, Settings& into) {
+        if (!value.is_number()) return Outcome::wrong;
+        const double given = *value.value<double>();
+        if (!std::isfinite(given) || given < least || given > most) return Outcome::wrong;
+        at(into) = given;
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) { return number_text(at(from)); };
+    return field;
+}
+
+template <class Where>
+SettingField boolean(const char* section, const char* key, Where at) {
+    SettingField field{section, key, "true or false"};
+    field.read = [at](const toml::node& value, const std::filesystem::path&, Settings& into) {
+        if (!value.is_boolean()) return Outcome::wrong;
+        at(into) = value.as_boolean()->get();
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) { return std::string(at(from) ? "true" : "false"); };
+    return field;
+}
+
+/// A string that `is_valid` accepts.
+template <class Where>
+SettingField text(const char* section, const char* key, Where at, std::string allowed,
+                  bool (*is_valid)(std::string_view)) {
+    SettingField field{section, key, std::move(allowed), /*is_text=*/true};
+    field.read = [at, is_valid](const toml::node& value, const std::filesystem::path&, Settings& into) {
+        const auto given = value.as_string();
+        if (given == nullptr || !is_plain_text(given->get(), 1024) || !is_valid(given->get())) return Outcome::wrong;
+        at(into) = given->get();
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) { return toml_quoted(at(from)); };
+    return field;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string out;
+    for (const std::string& word : words) out += (out.empty() ? "" : ", ") + toml_quoted(word);
+    return out;
+}
+
+/// One of `now`; `later` are words of the contract that this version does not offer.
+template <class Where>
+SettingField choice(const char* section, const char* key, Where at, std::vector<std::string> now,
+                    std::vector<std::string> later = {}) {
+    SettingField field{section, key, joined(now), /*is_text=*/true};
+    field.read = [at, now, later](const toml::node& value, const std::filesystem::path&, Settings& into) {
+        const auto given = value.as_string();
+        if (given == nullptr) return Outcome::wrong;
+        if (std::find(later.begin(), later.end(), given->get()) != later.end()) return Outcome::not_yet;
+        if (std::find(now.begin(), now.end(), given->get()) == now.end()) return Outcome::wrong;
+        at(into) = given->get();
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) { return toml_quoted(at(from)); };
+    return field;
+}
+
+template <class Enum>
+struct Word {
+    const char* text;
+    Enum value;
+    bool now = true;
+};
+
+template <class Where>
+SettingField enumerated(const char* section, const char* key, Where at,
+                        std::vector<Word<typename Where::Value>> words) {
+    std::vector<std::string> now;
+    for (const auto& word : words) {
+        if (word.now) now.emplace_back(word.text);
+    }
+    SettingField field{section, key, joined(now), /*is_text=*/true};
+    field.read = [at, words](const toml::node& value, const std::filesystem::path&, Settings& into) {
+        const auto given = value.as_string();
+        for (const auto& word : words) {
+            if (given == nullptr || given->get() != word.text) continue;
+            if (!word.now) return Outcome::not_yet;
+            at(into) = word.value;
+            return Outcome::ok;
+        }
+        return Outcome::wrong;
+    };
+    field.show = [at, words](const Settings& from) {
+        const auto found = std::find_if(words.begin(), words.end(), [&](auto& w) { return w.value == at(from); });
+        return toml_quoted(found == words.end() ? "" : found->text);
+    };
+    return field;
+}
+
+/// A path, made absolute: the process may be started from anywhere. Empty stays empty.
+template <class Where>
+SettingField path(const char* section, const char* key, Where at) {
+    SettingField field{section, key, "a path, relative to the settings file", /*is_text=*/true};
+    field.read = [at](const toml::node& value, const std::filesystem::path& base, Settings& into) {
+        const auto given = value.as_string();
+        if (given == nullptr || !is_plain_text(given->get(), 4096)) return Outcome::wrong;
+        at(into) = given->get().empty() ? std::string() : (base / given->get()).lexically_normal().string();
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) { return toml_quoted(std::filesystem::path(at(from)).string()); };
+    return field;
+}
+
+template <class Where>
+SettingField list(const char* section, const char* key, Where at, std::string allowed,
+                  bool (*is_valid)(std::string_view), bool paths = false) {
+    SettingField field{section, key, std::move(allowed), /*is_text=*/false, /*is_list=*/true};
+    field.read = [at, is_valid, paths](const toml::node& value, const std::filesystem::path& base, Settings& into) {
+        const auto items = value.as_array();
+        if (items == nullptr || items->size() > 10000) return Outcome::wrong;
+        typename Where::Value read;
+        for (const toml::node& item : *items) {
+            const auto given = item.as_string();
+            if (given == nullptr || !is_plain_text(given->get(), 4096) || !is_valid(given->get())) {
+                return Outcome::wrong;
+            }
+            if (paths) {
+                read.emplace_back((base / given->get()).lexically_normal().string());
+            } else {
+                read.emplace_back(given->get());
+            }
+        }
+        at(into) = std::move(read);
+        return Outcome::ok;
+    };
+    field.show = [at](const Settings& from) {
+        std::vector<std::string> words;
+        for (const auto& item : at(from)) words.push_back(std::filesystem::path(item).string());
+        return "[" + joined(words) + "]";
+    };
+    return field;
+}
+
+bool is_not_empty(std::string_view text) { return !text.empty(); }
+bool is_origin(std::string_view text) {
+    const auto scheme = text.find("://");
+    return scheme != std::string_view::npos && scheme > 0 && scheme + 3 < text.size() &&
+           text.find('/', scheme + 3) == std::string_view::npos;
+}
+/// The rest of the rule (letters, NFC) is checked where names are made; here only what would break messages and URLs.
+bool is_name(std::string_view text) {
+    return !text.empty() && text.size() <= 512 && text != "auto" && text.find('/') == std::string_view::npos;
+}
+bool is_name_or_empty(std::string_view text) { return text.empty() || is_name(text); }
+bool is_device(std::string_view text) {
+    if (text == "auto" || text == "cpu" || text == "cuda") return true;
+    if (!text.starts_with("cuda:")) return false;
+    text.remove_prefix(5);
+    return !text.empty() && text.size() <= 3 &&
+           std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+void add_server(std::vector<SettingField>& all) {
+    using S = ServerSettings;
+    const auto server = [](auto member) { return At{&Settings::server, member}; };
+    all.push_back(text("server", "host", server(&S::host), "an address or a host name", is_not_empty));
+    all.push_back(integer("server", "port", server(&S::port), 0, 65535, " (0 = any free port)"));
+    all.push_back(integer("server", "threads", server(&S::threads), 1, 256));
+    all.push_back(integer("server", "max_connections", server(&S::max_connections), 1, 100000));
+    all.push_back(size("server", "max_body_bytes", server(&S::max_body_bytes), kKiB, 2 * kGiB));
+    all.push_back(size("server", "max_header_bytes", server(&S::max_header_bytes), kKiB, kMiB));
+    all.push_back(path("server", "keys_file", server(&S::keys_file)));
+    all.push_back(list("server", "cors_origins", server(&S::cors_origins),
+                       "a list of origins like \"https://chat.example.org\"", is_origin));
+    all.push_back(list("server", "hosts", server(&S::hosts), "a list of host names", is_not_empty));
+    all.push_back(number("server", "drain_s", server(&S::drain_s), 0, kDay_s));
+    all.push_back(number("server", "request_timeout_s", server(&S::request_timeout_s), 0.1, 60));
+    all.push_back(number("server", "idle_timeout_s", server(&S::idle_timeout_s), 1, kDay_s));
+    all.push_back(integer("server", "ws_requests", server(&S::ws_requests), 1, 4096));
+    all.push_back(size("server", "unsent_bytes", server(&S::unsent_bytes), 4 * kKiB, kGiB));
+}
+
+void add_model(std::vector<SettingField>& all) {
+    using S = ModelSettings;
+    const auto model = [](auto member) { return At{&Settings::model, member}; };
+    all.push_back(path("model", "path", model(&S::path)));
+    all.push_back(text("model", "id", model(&S::id), "a name without \"/\", not \"auto\"", is_name_or_empty));
+    all.push_back(text("model", "device", model(&S::device), "\"auto\", \"cpu\", \"cuda:N\"", is_device));
+    all.push_back(choice("model", "dtype", model(&S::dtype), {"auto", "f32", "bf16"}, {"int8"}));
+    all.push_back(choice("model", "kernels", model(&S::kernels), {"auto", "torch"}));
+    all.push_back(integer("model", "max_context", model(&S::max_context), 0, 1 << 24, " (0 = the model's own)"));
+    all.push_back(size("model", "kv_bytes", model(&S::kv_bytes), kMiB, 64 * kTiB, /*zero_too=*/true));
+    all.push_back(integer("model", "threads", model(&S::threads), 0, 1024, " (0 = all cores)"));
+}
+
+void add_modules(std::vector<SettingField>& all) {
+    using S = ModuleSettings;
+    const auto modules = [](auto member) { return At{&Settings::modules, member}; };
+    all.push_back(list("modules", "roots", modules(&S::roots), "a list of folders, relative to the settings file",
+                       is_not_empty, /*paths=*/true));
+    all.push_back(size("modules", "device_bytes", modules(&S::device_bytes), kMiB, 64 * kTiB));
+    all.push_back(size("modules", "host_bytes", modules(&S::host_bytes), kMiB, 64 * kTiB));
+    all.push_back(choice("modules", "slot_dtype", modules(&S::slot_dtype), {"bf16", "f32"}));
+    all.push_back(integer("modules", "max_rank", modules(&S::max_rank), 1, 4096));
+    all.push_back(choice("modules", "swap", modules(&S::swap), {"relaxed"}, {"strict"}));
+    all.push_back(choice("modules", "trust_manifests", modules(&S::trust_manifests), {"roots", "always", "never"}));
+    all.push_back(list("modules", "pinned", modules(&S::pinned), "a list of module names", is_name));
+    all.push_back(integer("modules", "min_resident", modules(&S::min_resident), 0, 100000));
+    all.push_back(choice("modules", "idle_unload", modules(&S::idle_unload), {"pressure", "always", "never"}));
+    all.push_back(choice("modules", "eviction", modules(&S::eviction), {"lru"}, {"cost"}));
+    all.push_back(integer("modules", "loaders", modules(&S::loaders), 1, 64));
+    all.push_back(number("modules", "load_timeout_s", modules(&S::load_timeout_s), 0.1, kDay_s));
+    all.push_back(boolean("modules", "allow_unverified_base", modules(&S::allow_unverified_base)));
+    all.push_back(choice("modules", "restore_from", modules(&S::restore_from), {"file"}, {"clone"}));
+}
+
+void add_work(std::vector<SettingField>& all) {
+    const auto cold = [](auto member) { return At{&Settings::cold, member}; };
+    all.push_back(enumerated("cold", "policy", cold(&ColdSettings::policy),
+                             {{"wait", ColdPolicy::wait},
+                              {"fallback", ColdPolicy::fallback},
+                              {"upgrade", ColdPolicy::upgrade},
+                              {"revise", ColdPolicy::revise, /*now=*/false}}));
+    all.push_back(integer("cold", "timeout_ms", cold(&ColdSettings::timeout_ms), 1, 86400000));
+
+    using S = SchedulerSettings;
+    const auto scheduler = [](auto member) { return At{&Settings::scheduler, member}; };
+    all.push_back(integer("scheduler", "max_sequences", scheduler(&S::max_sequences), 1, 65536));
+    all.push_back(integer("scheduler", "step_tokens", scheduler(&S::step_tokens), 1, 1 << 20));
+    all.push_back(integer("scheduler", "queue", scheduler(&S::queue), 1, 1000000));
+    all.push_back(choice("scheduler", "apply", scheduler(&S::apply), {"batched"}, {"auto", "merged"}));
+    all.push_back(integer("scheduler", "drain_ms", scheduler(&S::drain_ms), 0, 86400000));
+    all.push_back(number("scheduler", "slo_ttft_ms", scheduler(&S::slo_ttft_ms), 0, 1e9, " (0 = none)"));
+    all.push_back(number("scheduler", "slo_itl_ms", scheduler(&S::slo_itl_ms), 0, 1e9, " (0 = none)"));
+}
+
+void add_care(std::vector<SettingField>& all) {
+    using T = TriggerSettings;
+    const auto trigger = [](auto member) { return At{&Settings::trigger, member}; };
+    all.push_back(number("trigger", "window_s", trigger(&T::window_s), 1, kDay_s));
+    all.push_back(number("trigger", "idle_s", trigger(&T::idle_s), 0.1, 365 * kDay_s));
+    all.push_back(integer("trigger", "hot_hits", trigger(&T::hot_hits), 1, 1000000));
+    all.push_back(number("trigger", "high_watermark", trigger(&T::high_watermark), 0, 1));
+    all.push_back(number("trigger", "low_watermark", trigger(&T::low_watermark), 0, 1));
+
+    const auto audit = [](auto member) { return At{&Settings::audit, member}; };
+    all.push_back(number("audit", "interval_s", audit(&AuditSettings::interval_s), 0, 365 * kDay_s, " (0 = off)"));
+    all.push_back(size("audit", "bytes_per_s", audit(&AuditSettings::bytes_per_s), 64 * kKiB, kTiB));
+
+    all.push_back(path("routing", "file", At{&Settings::routing, &RoutingSettings::file}));
+    all.push_back(text("routing", "default", At{&Settings::routing, &RoutingSettings::default_module},
+                       "a module's name, or \"\" for the base", is_name_or_empty));
+
+    all.push_back(enumerated("log", "level", At{&Settings::log, &LogSettings::level},
+                             {{"trace", LogLevel::trace},
+                              {"debug", LogLevel::debug},
+                              {"info", LogLevel::info},
+                              {"warn", LogLevel::warn},
+                              {"error", LogLevel::error},
+                              {"off", LogLevel::off}}));
+    all.push_back(choice("log", "format", At{&Settings::log, &LogSettings::format}, {"text", "json"}));
+}
+
+void add_limits(std::vector<SettingField>& all) {
+    using S = LimitSettings;
+    const auto limits = [](auto member) { return At{&Settings::limits, member}; };
+    all.push_back(integer("limits", "n", limits(&S::n), 1, 4096));
+    all.push_back(integer("limits", "prompts", limits(&S::prompts), 1, 65536));
+    all.push_back(integer("limits", "stops", limits(&S::stops), 0, 4096));
+    all.push_back(integer("limits", "stop_bytes", limits(&S::stop_bytes), 1, 65536));
+    all.push_back(integer("limits", "modules", limits(&S::modules), 1, 64));
+    all.push_back(integer("limits", "logprobs", limits(&S::logprobs), 0, 1000));
+    all.push_back(integer("limits", "logit_bias", limits(&S::logit_bias), 0, 1000000));
+    all.push_back(integer("limits", "messages", limits(&S::messages), 1, 1000000));
+    all.push_back(integer("limits", "prompt_tokens", limits(&S::prompt_tokens), 0, 1 << 24, " (0 = the context)"));
+    all.push_back(size("limits", "package_bytes", limits(&S::package_bytes), kKiB, kTiB));
+    all.push_back(integer("limits", "package_files", limits(&S::package_files), 1, 100000));
+    all.push_back(integer("limits", "json_depth", limits(&S::json_depth), 4, 1000));
+    all.push_back(integer("limits", "module_names", limits(&S::module_names), 1, 10000000));
+}
+
+std::vector<SettingField> make_fields() {
+    std::vector<SettingField> all;
+    add_server(all);
+    add_model(all);
+    add_modules(all);
+    add_work(all);
+    add_care(all);
+    add_limits(all);
+    return all;
+}
+
+}  // namespace
+
+const std::vector<SettingField>& setting_fields() {
+    static const std::vector<SettingField> fields = make_fields();
+    return fields;
+}
+
+}  // namespace attune
