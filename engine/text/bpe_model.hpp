@@ -1,0 +1,90 @@
+#pragma once
+
+#include "attune/ids.hpp"
+#include "attune/result.hpp"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace attune {
+
+/// What tokenizer.json's `model` holds for BPE.
+struct BpeConfig {
+    std::vector<std::pair<std::string, TokenId>> vocabulary;
+    std::vector<std::pair<std::string, std::string>> merges;  ///< best first
+    std::string unknown_token;                                ///< empty: none
+    std::string continuing_prefix;
+    std::string end_suffix;
+    bool fuse_unknown = false;
+    bool byte_fallback = false;
+    bool ignore_merges = false;
+};
+
+/// Byte-pair encoding of one piece. Immutable; any thread (each thread keeps a small cache of frequent pieces).
+class BpeModel {
+public:
+    static Result<BpeModel> build(BpeConfig config);
+
+    BpeModel(BpeModel&&) = default;
+    BpeModel& operator=(BpeModel&&) = delete;
+
+    /// Appends the ids of `piece`. `raw_bytes`: the piece is bytes to be looked up through the byte-level alphabet;
+    /// otherwise it is text whose characters are vocabulary entries.
+    void encode(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const;
+
+    std::optional<TokenId> id_of(std::string_view token) const;
+    /// Empty for an id that is not in the vocabulary.
+    std::string_view text_of(TokenId id) const;
+    /// One more than the largest id.
+    int id_limit() const { return static_cast<int>(texts_.size()); }
+
+private:
+    struct Merge {
+        std::uint32_t rank = 0;
+        TokenId id = 0;
+    };
+    /// (left, right) -> merge: open addressing, as this is the inner loop of encoding.
+    class MergeTable {
+    public:
+        void reserve(std::size_t count);
+        void insert(TokenId left, TokenId right, Merge merge);
+        const Merge* find(TokenId left, TokenId right) const;
+
+    private:
+        struct Entry {
+            std::uint64_t key = kEmpty;
+            Merge merge;
+        };
+        static constexpr std::uint64_t kEmpty = ~0ull;
+        static std::uint64_t key_of(TokenId left, TokenId right);
+        std::size_t slot_of(std::uint64_t key) const;
+
+        std::vector<Entry> entries_;
+        std::size_t mask_ = 0;
+    };
+    struct PieceCache;
+
+    BpeModel() = default;
+    void encode_uncached(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const;
+    void symbols_of_bytes(std::string_view piece, std::vector<TokenId>& symbols) const;
+    void symbols_of_text(std::string_view piece, std::vector<TokenId>& symbols) const;
+    void merge_short(std::vector<TokenId>& symbols) const;
+    void merge_long(std::vector<TokenId>& symbols) const;
+
+    BpeConfig config_;  // without its vocabulary and merges
+    std::vector<std::string> texts_;
+    std::unordered_map<std::string_view, TokenId> ids_;  // views into texts_
+    MergeTable merges_;
+    std::array<TokenId, 256> byte_ids_{};      // by raw byte through the alphabet; -1: no token
+    std::array<TokenId, 256> fallback_ids_{};  // <0xNN>; -1: no token
+    TokenId unknown_id_ = -1;
+    std::uint64_t serial_ = 0;  // tells the models of one process apart in the thread's cache
+};
+
+}  // namespace attune

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace attune {
+
+/// The byte-level alphabet of GPT-2: every byte has a visible character, so that token texts are plain text.
+const std::array<std::string, 256>& byte_characters();
+
+/// The bytes a token's text stands for; nothing when a character is not in the alphabet.
+std::optional<std::string> bytes_of_alphabet(std::string_view text);
+
+}  // namespace attune

@@ -1,0 +1,276 @@
+#include "engine/text/normalizer.hpp"
+
+#include "engine/text/byte_alphabet.hpp"
+#include "engine/text/regex.hpp"
+#include "engine/text/unicode.hpp"
+
+#include <utf8proc.h>
+#include <nlohmann/json.hpp>
+
+#include <string_view>
+#include <utility>
+
+namespace attune {
+
+NormalText NormalText::of(std::string text, bool tracked) {
+    NormalText normal;
+    normal.tracked = tracked;
+    if (tracked) {
+        normal.origins.reserve(text.size());
+        for (std::size_t i = 0; i < text.size(); ++i) {
+            normal.origins.push_back({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i + 1)});
+        }
+    }
+    normal.text = std::move(text);
+    return normal;
+}
+
+namespace {
+
+using nlohmann::json;
+
+/// Builds the next text from parts of the old one, carrying origins along.
+class Rewriter {
+public:
+    explicit Rewriter(NormalText& text) : text_(text) { out_.reserve(text.text.size() + 16); }
+
+    void keep(std::size_t begin, std::size_t end) {
+        out_.append(text_.text, begin, end - begin);
+        if (!text_.tracked) return;
+        for (std::size_t i = begin; i < end; ++i) origins_.push_back(text_.origins[i]);
+    }
+    /// `with` takes the place of old bytes [begin, end); an empty range stands at `begin`.
+    void replace(std::size_t begin, std::size_t end, std::string_view with) {
+        out_.append(with);
+        if (text_.tracked) origins_.insert(origins_.end(), with.size(), origin(begin, end));
+    }
+    void finish() {
+        text_.text = std::move(out_);
+        text_.origins = std::move(origins_);
+    }
+
+private:
+    NormalText::Origin origin(std::size_t begin, std::size_t end) const {
+        if (begin < end) return {text_.origins[begin].begin, text_.origins[end - 1].end};
+        if (begin < text_.origins.size()) return {text_.origins[begin].begin, text_.origins[begin].begin};
+        const std::uint32_t last = text_.origins.empty() ? 0 : text_.origins.back().end;
+        return {last, last};
+    }
+
+    NormalText& text_;
+    std::string out_;
+    std::vector<NormalText::Origin> origins_;
+};
+
+class UnicodeForm final : public Normalizer {
+public:
+    explicit UnicodeForm(NormalForm form) : form_(form) {}
+
+    void apply(NormalText& text) const override {
+        if (!text.tracked) {
+            text.text = normalize(text.text, form_);
+            return;
+        }
+        // Nothing composes or reorders across the border of two grapheme clusters, so each is normalized alone.
+        Rewriter out(text);
+        std::size_t begin = 0;
+        while (begin < text.text.size()) {
+            const std::size_t end = cluster_end(text.text, begin);
+            out.replace(begin, end, normalize(std::string_view(text.text).substr(begin, end - begin), form_));
+            begin = end;
+        }
+        out.finish();
+    }
+
+private:
+    static std::size_t cluster_end(std::string_view text, std::size_t begin) {
+        CodePoint point = code_point_at(text, begin);
+        std::size_t at = begin + point.bytes;
+        utf8proc_int32_t state = 0;
+        while (at < text.size()) {
+            const CodePoint next = code_point_at(text, at);
+            if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(point.value),
+                                                 static_cast<utf8proc_int32_t>(next.value), &state)) {
+                break;
+            }
+            point = next;
+            at += next.bytes;
+        }
+        return at;
+    }
+
+    NormalForm form_;
+};
+
+/// Calls `change(code_point, out)` for each character; it appends what the character becomes.
+template <class Change>
+void map_characters(NormalText& text, Change&& change) {
+    Rewriter out(text);
+    std::string mapped;
+    for (std::size_t at = 0; at < text.text.size();) {
+        const CodePoint point = code_point_at(text.text, at);
+        mapped.clear();
+        change(point.value, mapped);
+        out.replace(at, at + point.bytes, mapped);
+        at += point.bytes;
+    }
+    out.finish();
+}
+
+class Lowercase final : public Normalizer {
+public:
+    void apply(NormalText& text) const override {
+        map_characters(text, [](char32_t c, std::string& out) {
+            if (c == 0x130) {  // the only character whose lower case is two
+                out += "i\xCC\x87";
+                return;
+            }
+            append_utf8(out, lower(c));
+        });
+    }
+
+private:
+    static char32_t lower(char32_t c) {
+        return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+    }
+};
+
+class StripAccents final : public Normalizer {
+public:
+    void apply(NormalText& text) const override {
+        map_characters(text, [](char32_t c, std::string& out) {
+            if (!is_mark(c)) append_utf8(out, c);
+        });
+    }
+};
+
+class ByteLevelNormalizer final : public Normalizer {
+public:
+    void apply(NormalText& text) const override {
+        Rewriter out(text);
+        for (std::size_t at = 0; at < text.text.size(); ++at) {
+            out.replace(at, at + 1, byte_characters()[static_cast<unsigned char>(text.text[at])]);
+        }
+        out.finish();
+    }
+};
+
+class StripSpaces final : public Normalizer {
+public:
+    StripSpaces(bool left, bool right) : left_(left), right_(right) {}
+
+    void apply(NormalText& text) const override {
+        std::size_t begin = 0;
+        std::size_t end = text.text.size();
+        while (left_ && begin < end) {
+            const CodePoint point = code_point_at(text.text, begin);
+            if (!is_white_space(point.value)) break;
+            begin += point.bytes;
+        }
+        while (right_ && end > begin) {
+            const CodePoint point = code_point_before(text.text, end);
+            if (!is_white_space(point.value)) break;
+            end -= point.bytes;
+        }
+        Rewriter out(text);
+        out.keep(begin, end);
+        out.finish();
+    }
+
+private:
+    bool left_;
+    bool right_;
+};
+
+class Replace final : public Normalizer {
+public:
+    Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+
+    void apply(NormalText& text) const override {
+        Rewriter out(text);
+        std::size_t done = 0;
+        pattern_.for_each(text.text, [&](Regex::Match match) {
+            out.keep(done, match.begin);
+            out.replace(match.begin, match.end, content_);
+            done = match.end;
+        });
+        out.keep(done, text.text.size());
+        out.finish();
+    }
+
+private:
+    Regex pattern_;
+    std::string content_;
+};
+
+class Prepend final : public Normalizer {
+public:
+    explicit Prepend(std::string content) : content_(std::move(content)) {}
+
+    void apply(NormalText& text) const override {
+        if (text.text.empty()) return;
+        Rewriter out(text);
+        out.replace(0, 0, content_);
+        out.keep(0, text.text.size());
+        out.finish();
+    }
+
+private:
+    std::string content_;
+};
+
+class NormalizerSequence final : public Normalizer {
+public:
+    explicit NormalizerSequence(std::vector<std::unique_ptr<const Normalizer>> steps) : steps_(std::move(steps)) {}
+
+    void apply(NormalText& text) const override {
+        for (const auto& step : steps_) step->apply(text);
+    }
+
+private:
+    std::vector<std::unique_ptr<const Normalizer>> steps_;
+};
+
+using Parsed = Result<std::unique_ptr<const Normalizer>>;
+
+Parsed parse_replace(const json& config) {
+    const json& pattern = config.at("pattern");
+    auto regex = pattern.contains("String") ? Regex::literal(pattern.at("String").get<std::string>())
+                                            : Regex::compile(pattern.at("Regex").get<std::string>());
+    if (!regex) return regex.error();
+    return Parsed(std::make_unique<Replace>(std::move(*regex), config.at("content").get<std::string>()));
+}
+
+Parsed parse_sequence(const json& config) {
+    std::vector<std::unique_ptr<const Normalizer>> steps;
+    for (const json& step : config.at("normalizers")) {
+        auto parsed = Normalizer::parse(step);
+        if (!parsed) return parsed;
+        steps.push_back(std::move(*parsed));
+    }
+    return Parsed(std::make_unique<NormalizerSequence>(std::move(steps)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const Normalizer>> Normalizer::parse(const json& config) {
+    if (config.is_null()) return Parsed(std::unique_ptr<const Normalizer>());
+    const std::string type = config.at("type").get<std::string>();
+    if (type == "Sequence") return parse_sequence(config);
+    if (type == "NFC") return Parsed(std::make_unique<UnicodeForm>(NormalForm::nfc));
+    if (type == "NFD") return Parsed(std::make_unique<UnicodeForm>(NormalForm::nfd));
+    if (type == "NFKC") return Parsed(std::make_unique<UnicodeForm>(NormalForm::nfkc));
+    if (type == "NFKD") return Parsed(std::make_unique<UnicodeForm>(NormalForm::nfkd));
+    if (type == "Lowercase") return Parsed(std::make_unique<Lowercase>());
+    if (type == "StripAccents") return Parsed(std::make_unique<StripAccents>());
+    if (type == "ByteLevel") return Parsed(std::make_unique<ByteLevelNormalizer>());
+    if (type == "Strip") {
+        return Parsed(
+            std::make_unique<StripSpaces>(config.value("strip_left", true), config.value("strip_right", true)));
+    }
+    if (type == "Replace") return parse_replace(config);
+    if (type == "Prepend") return Parsed(std::make_unique<Prepend>(config.at("prepend").get<std::string>()));
+    return make_error(Errc::unsupported, "tokenizer.json: normalizer " + type + " is not supported");
+}
+
+}  // namespace attune
