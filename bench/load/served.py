@@ -1,0 +1,92 @@
+"""A server for the benches: started on a free port, asked over HTTP, stopped at the end. Standard library only."""
+import http.client
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 180
+
+
+class Server:
+    def __init__(self, attune, model, modules, dtype, settings=()):
+        command = [str(attune), "serve", "--model", str(model), "--modules", str(modules), "--dtype", dtype, "--port", "0"]
+        for setting in settings:
+            command += ["--set", setting]
+        self.out = tempfile.NamedTemporaryFile(prefix="attune-bench-", suffix=".out")
+        self.log = tempfile.NamedTemporaryFile(prefix="attune-bench-", suffix=".log")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.log)
+        self.host, self.port = self._wait()
+        self.url = f"http://{self.host}:{self.port}"
+
+    def _wait(self):
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            match = re.search(r"^listening on http://(\S+):(\d+)/?$", Path(self.out.name).read_text(), re.MULTILINE)
+            if match:
+                return match[1], int(match[2])
+            time.sleep(0.05)
+        self.process.kill()
+        raise SystemExit("the server did not start:\n" + Path(self.log.name).read_text(errors="replace")[-3000:])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def call(self, method, path, body=None):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=300)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body),
+                               {"Content-Type": "application/json"} if body is not None else {})
+            response = connection.getresponse()
+            text = response.read().decode()
+            if response.status >= 300:
+                raise SystemExit(f"{path}: {response.status} {text}")
+            return json.loads(text) if text.startswith(("{", "[")) else text
+        finally:
+            connection.close()
+
+    def modules(self):
+        return {m["name"]: m for m in self.call("GET", "/v1/modules")["data"]}
+
+    def warm(self, names):
+        """Makes modules resident: loaded, then used once each."""
+        for name in names:
+            self.call("POST", "/v1/completions", {"model": name, "prompt": [100, 200], "max_tokens": 1,
+                                                  "attune": {"cold": "wait"}})
+
+
+def machine():
+    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+             if line.startswith("model name")]
+    flags = set(re.findall(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())
+    return {"cpu": names[0] if names else platform.processor(), "cores": os.cpu_count(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+            "isa": sorted(flags & {"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}),
+            "load_before": round(os.getloadavg()[0], 2)}
+
+
+def commit():
+    def git(*words):
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def save(name, result):
+    path = ROOT / "bench" / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"written: {path.relative_to(ROOT)}")

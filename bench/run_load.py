@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Measures output tokens/s over HTTP at 1 and 32 streams, on the base and over 8 LoRAs, with f32 and bf16 weights.
+
+    python bench/run_load.py --attune build/attune --model models/smollm2 [--rounds 3] [--name load]
+
+The dtypes alternate round by round in one run, so that a change of the machine's mood hits both; figures are medians
+over the rounds. Prints the README's table and writes bench/results/NAME.json. Needs safetensors and numpy.
+"""
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
+from make_modules import write_module  # noqa: E402
+from served import ROOT, Server, commit, machine, save  # noqa: E402
+
+LORAS = [f"lora{i}" for i in range(8)]
+# column -> (streams, requests, modules)
+CASES = {"1 stream": (1, 4, []), "32 streams, base": (32, 64, []), "32 streams, 8 LoRAs": (32, 64, LORAS)}
+
+
+def measure(load, server, streams, requests, modules, seed):
+    command = [str(load), "--url", server.url, "--streams", str(streams), "--requests", str(requests), "--seed", str(seed),
+               "--prompt-tokens", "109", "--max-tokens", "64"]
+    if modules:
+        command += ["--modules", ",".join(modules)]
+    told = subprocess.run(command, capture_output=True, text=True)
+    if told.returncode != 0:
+        raise SystemExit(f"{shlex.join(command)}\n{told.stdout}{told.stderr}")
+    return json.loads(told.stdout)
+
+
+def run_round(args, folder, dtype, number, samples):
+    with Server(args.attune, args.model, folder, dtype, args.set) as server:
+        server.warm(LORAS)
+        measure(args.load, server, 8, 8, [], 1000)  # touches every page and code path once
+        for column, (streams, requests, modules) in CASES.items():
+            line = measure(args.load, server, streams, requests, modules, number)
+            samples.setdefault(dtype, {}).setdefault(column, []).append(line)
+            print(f"round {number}, {dtype}, {column}: {line['output_tokens_per_s']:.1f} tokens/s, "
+                  f"TTFT p50 {line['ttft_ms']['p50']:.0f} ms, ITL p50 {line['itl_ms']['p50']:.1f} ms", flush=True)
+
+
+def median(lines, *keys):
+    values = []
+    for line in lines:
+        for key in keys:
+            line = line[key]
+        values.append(line)
+    return round(statistics.median(values), 2)
+
+
+def table(figures, peers):
+    """The README's table: our figures and the peers', each with its ratio to the first peer."""
+    columns = list(CASES)
+    first = next(iter(peers["rows"].values()))
+    lines = ["| server | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for dtype, row in figures.items():
+        cells = []
+        for column, reference in zip(columns, first):
+            ttft = f", TTFT {row[column]['ttft_p50_ms']:.0f} ms" if column == "1 stream" else ""
+            cells.append(f"{row[column]['output_tokens_per_s']:.0f} ({row[column]['output_tokens_per_s'] / reference:.2f}×{ttft})")
+        lines.append(f"| attune {dtype} | " + " | ".join(cells) + " |")
+    for name, row in peers["rows"].items():
+        lines.append(f"| {name} | " + " | ".join("–" if value is None else str(value) for value in row) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
+    parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
+    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--name", default="load")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value")
+    args = parser.parse_args()
+    args.load = args.load or args.attune.parent / "attune_load"
+    about, samples = machine(), {}
+    with tempfile.TemporaryDirectory(prefix="attune-bench-") as folder:
+        for i, name in enumerate(LORAS):
+            write_module(args.model, Path(folder) / name, seed=1000 + i, rank=16)
+        for number in range(1, args.rounds + 1):
+            for dtype in args.dtypes.split(","):
+                run_round(args, folder, dtype, number, samples)
+    figures = {dtype: {column: {"output_tokens_per_s": median(lines, "output_tokens_per_s"),
+                                "ttft_p50_ms": median(lines, "ttft_ms", "p50"),
+                                "ttft_p99_ms": median(lines, "ttft_ms", "p99"),
+                                "itl_p50_ms": median(lines, "itl_ms", "p50"),
+                                "itl_p99_ms": median(lines, "itl_ms", "p99"),
+                                "e2e_p50_ms": median(lines, "e2e_ms", "p50")}
+                       for column, lines in columns.items()} for dtype, columns in samples.items()}
+    peers = json.loads((ROOT / "bench" / "peers" / "rows.json").read_text())
+    print(f"\nRatios are to {next(iter(peers['rows']))}, measured on a machine of the same kind.\n")
+    print(table(figures, peers) + "\n")
+    save(args.name, {"bench": "load", "model": "SmolLM2-135M-Instruct", "prompt_tokens": 109, "max_tokens": 64,
+                     "machine": about, "commit": commit(), "rounds": args.rounds,
+                     "command": "python bench/run_load.py --rounds %d --dtypes %s" % (args.rounds, args.dtypes),
+                     "settings": args.set, "medians": figures, "rounds_told": samples})
+
+
+if __name__ == "__main__":
+    main()
