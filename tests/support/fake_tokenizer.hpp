@@ -1,0 +1,86 @@
+#pragma once
+
+#include "engine/text/tokenizer.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attune {
+
+/// A tokenizer one can compute in one's head: ids 0..255 are bytes, higher ones the words given to it.
+class FakeTokenizer final : public Tokenizer {
+public:
+    explicit FakeTokenizer(std::map<TokenId, std::string> words = {}, std::vector<TokenId> special = {})
+        : words_(std::move(words)), special_(std::move(special)) {}
+
+    std::vector<TokenId> encode(std::string_view text, bool /*add_special_tokens*/) const override {
+        std::vector<TokenId> ids;
+        for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+        return ids;
+    }
+    std::vector<TokenId> encode(std::string_view text, bool add_special_tokens,
+                                std::span<const TextSpan> /*literal*/) const override {
+        return encode(text, add_special_tokens);
+    }
+    std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
+        const auto pieces = stream(skip_special_tokens);
+        std::string text;
+        for (const TokenId id : ids) text += pieces->push(id);
+        return text + pieces->flush();
+    }
+    bool is_special(TokenId id) const override {
+        for (const TokenId special : special_) {
+            if (special == id) return true;
+        }
+        return false;
+    }
+    std::string token_bytes(TokenId id) const override {
+        if (const auto word = words_.find(id); word != words_.end()) return word->second;
+        return id < 256 ? std::string(1, static_cast<char>(id)) : std::string();
+    }
+    int vocab_size() const override { return 320; }
+    std::unique_ptr<Stream> stream(bool skip_special_tokens) const override {
+        return std::make_unique<ByteStream>(this, skip_special_tokens);
+    }
+
+private:
+    class ByteStream final : public Stream {
+    public:
+        ByteStream(const FakeTokenizer* tokenizer, bool skip) : tokenizer_(tokenizer), skip_(skip) {}
+        std::string push(TokenId id) override {
+            if (skip_ && tokenizer_->is_special(id)) return {};
+            bytes_ += tokenizer_->token_bytes(id);
+            const std::string text = bytes_.substr(0, whole_bytes());
+            bytes_.erase(0, text.size());
+            return text;
+        }
+        std::string flush() override { return std::exchange(bytes_, {}).empty() ? std::string() : "\uFFFD"; }
+        std::unique_ptr<Stream> clone() const override { return std::make_unique<ByteStream>(*this); }
+
+    private:
+        /// Up to the last complete character.
+        std::size_t whole_bytes() const {
+            std::size_t end = bytes_.size();
+            std::size_t tail = 0;
+            while (tail < end && (static_cast<unsigned char>(bytes_[end - 1 - tail]) & 0xC0) == 0x80) ++tail;
+            if (tail < end) {
+                const auto lead = static_cast<unsigned char>(bytes_[end - 1 - tail]);
+                const std::size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+                if (tail + 1 < length) end -= tail + 1;
+            }
+            return end;
+        }
+
+        const FakeTokenizer* tokenizer_;
+        bool skip_;
+        std::string bytes_;
+    };
+
+    std::map<TokenId, std::string> words_;
+    std::vector<TokenId> special_;
+};
+
+}  // namespace attune
