@@ -1,0 +1,118 @@
+#include "cli/commands.hpp"
+#include "cli/options.hpp"
+#include "engine/module/module_loader.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <system_error>
+
+namespace attune::cli {
+namespace {
+
+struct ModuleOptions {
+    SettingOptions settings;
+    std::string path;
+};
+
+/// The module's folder or file and the base it is held against.
+struct Subject {
+    NamedPath module;
+    ModelShape base;
+    ModuleLimits limits;
+};
+
+Result<Subject> open_subject(const ModuleOptions& options) {
+    const auto settings = options.settings.read();
+    if (!settings) return settings.error();
+    Subject subject;
+    subject.module = name_of_module(options.path);
+    subject.limits = module_limits(*settings);
+    std::error_code failed;
+    if (!std::filesystem::exists(subject.module.path, failed)) {
+        return make_error(Errc::not_found, options.path + ": no such module");
+    }
+    if (auto checked = check_model_folder(settings->model.path); !checked) return checked.error();
+    auto base = read_model_shape(settings->model.path);
+    if (!base) return base.error();
+    subject.base = std::move(*base);
+    return subject;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string out;
+    for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+    return out;
+}
+
+/// One line "label  value"; nothing for what a module does not say.
+void print(std::string label, const std::string& value) {
+    if (value.empty()) return;
+    label.resize(14, ' ');
+    std::cout << label << value << "\n";
+}
+
+int inspect(const ModuleOptions& options) {
+    const auto subject = open_subject(options);
+    if (!subject) return report("module inspect", subject.error());
+    const auto header = inspect_module(subject->module.path, subject->base, subject->limits);
+    if (!header) return report("module inspect", header.error());
+    print("name", header->name.empty() ? subject->module.name : header->name);
+    print("version", header->version);
+    print("description", header->description);
+    print("license", header->license);
+    print("kind", header->kind);
+    print("base match", header->base_match);
+    print("largest rank", std::to_string(header->max_rank));
+    print("targets", joined(header->targets));
+    print("file bytes", std::to_string(header->file_bytes));
+    print("parsed bytes", std::to_string(header->parsed_bytes) + " at most");
+    print("owner", header->owner);
+    if (header->pin) print("pinned", "yes");
+    return kDone;
+}
+
+int verify(const ModuleOptions& options) {
+    const auto subject = open_subject(options);
+    if (!subject) return report("module verify", subject.error());
+    const auto begin = std::chrono::steady_clock::now();
+    const auto module = load_module(subject->module.name, subject->module.path, subject->base, subject->limits);
+    if (!module) return report("module verify", module.error());
+    const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+    const Module& loaded = **module;
+    print("name", loaded.id.name);
+    print("generation", loaded.id.generation);
+    print("kind", loaded.kind);
+    print("base match", loaded.base_match);
+    if (loaded.unverified) print("unverified", "nothing vouches that it was made for this base");
+    print("largest rank", std::to_string(loaded.max_rank));
+    print("pairs", std::to_string(loaded.pairs.size()));
+    print("parsed bytes", std::to_string(loaded.host_bytes));
+    std::cout << "ok, read and checked in " << static_cast<long>(spent.count() + 0.5) << " ms\n";
+    return kDone;
+}
+
+void add_check(CLI::App& command, const char* name, const char* description, int (*check)(const ModuleOptions&),
+               Run& run) {
+    CLI::App* added = command.add_subcommand(name, description);
+    auto options = std::make_shared<ModuleOptions>();
+    added->add_option("path", options->path, "Module folder or file")->required()->type_name("PATH");
+    added->add_option("--model", options->settings.model, "Folder of the base model")->type_name("PATH");
+    options->settings.add_files(*added);
+    added->callback([&run, options, check] { run = [options, check] { return check(*options); }; });
+}
+
+}  // namespace
+
+void add_module(CLI::App& app, Run& run) {
+    CLI::App* command = app.add_subcommand("module", "Module files");
+    command->require_subcommand(1);
+    add_check(*command, "inspect", "Tell what a module touches and needs, from its headers", inspect, run);
+    add_check(*command, "verify", "Read a module whole and check it against a base model", verify, run);
+    add_not_yet(*command, "pack", "Make a package from a module's files", run);
+    add_not_yet(*command, "convert", "Convert between module formats", run);
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,78 @@
+#include "cli/open_base.hpp"
+
+#include "attune/log.hpp"
+#include "engine/model/model_shape.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace attune::cli {
+namespace {
+
+EngineOptions engine_options(const Settings& settings, std::vector<TokenId> end_tokens) {
+    EngineOptions options;
+    options.model = settings.model.path;
+    options.device = settings.model.device;
+    options.dtype = settings.model.dtype;
+    options.kernels = settings.model.kernels;
+    options.max_context = settings.model.max_context;
+    options.kv_bytes = settings.model.kv_bytes;
+    options.max_sequences = settings.scheduler.max_sequences;
+    options.step_tokens = settings.scheduler.step_tokens;
+    options.module_bytes = settings.modules.device_bytes;
+    options.slot_dtype = settings.modules.slot_dtype;
+    options.max_rank = settings.modules.max_rank;
+    options.threads = settings.model.threads;
+    options.end_tokens = std::move(end_tokens);
+    return options;
+}
+
+std::string seconds_since(TimePoint begin) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f s", milliseconds_between(begin, steady_now()) / 1000);
+    return text;
+}
+
+}  // namespace
+
+std::string base_id(const Settings& settings) {
+    if (!settings.model.id.empty()) return settings.model.id;
+    // "models/smol/" and "." are folders with names, too.
+    std::error_code failed;
+    std::filesystem::path folder = std::filesystem::canonical(settings.model.path, failed);
+    if (failed) folder = settings.model.path;
+    return folder.filename().string();
+}
+
+Result<OpenedBase> open_base(const Settings& settings) {
+    const std::filesystem::path& folder = settings.model.path;
+    const TimePoint begin = steady_now();
+    log(LogLevel::info, "reading model " + base_id(settings));
+    OpenedBase base;
+    std::error_code failed;
+    if (std::filesystem::exists(folder / "tokenizer.json", failed)) {
+        auto tokenizer = Tokenizer::open(folder);
+        if (!tokenizer) return tokenizer.error();
+        base.tokenizer = std::move(*tokenizer);
+        auto chat_template = ChatTemplate::open(folder);
+        if (!chat_template) return chat_template.error();
+        base.chat_template = std::move(*chat_template);
+    } else {
+        log(LogLevel::warn, "the model folder has no tokenizer.json: prompts must be token ids");
+    }
+    auto end_tokens = read_end_tokens(folder);
+    if (!end_tokens) return end_tokens.error();
+    auto engine = Engine::open(engine_options(settings, std::move(*end_tokens)), base.tokenizer);
+    if (!engine) return engine.error();
+    base.engine = std::move(*engine);
+    log(LogLevel::info, "model ready in " + seconds_since(begin) + ": " + base.engine->shape().model_type + ", " +
+                            std::to_string(base.engine->shape().layer_count()) + " layers, " +
+                            std::to_string(base.engine->stats().weight_bytes >> 20) + " MiB of weights, " +
+                            std::to_string(base.engine->stats().total_blocks) + " KV blocks");
+    return base;
+}
+
+}  // namespace attune::cli
