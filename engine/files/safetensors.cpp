@@ -119,18 +119,30 @@ const StoredTensor* SafetensorsHeader::find(std::string_view name) const {
     return at != tensors.end() && at->name == name ? &*at : nullptr;
 }
 
+Result<SafetensorsHeader> read_safetensors_header(const ReadOnlyFile& file, std::uint64_t max_header_bytes,
+                                                  const std::function<void(std::span<const std::byte>)>& seen) {
+    if (file.size() < kLengthBytes) return refuse(file.name(), "the file is too short for a header");
+    std::array<std::byte, kLengthBytes> field;
+    if (auto read = file.read(0, field); !read) return read.error();
+    const auto length = header_bytes(field, file.size(), file.name());
+    if (!length) return length.error();
+    if (*length > max_header_bytes)
+        return refuse(file.name(), "its header has " + std::to_string(*length) + " bytes, the limit is " +
+                                       std::to_string(max_header_bytes));
+    std::string json(*length, '\0');
+    const auto bytes = std::as_writable_bytes(std::span(json));
+    if (auto read = file.read(kLengthBytes, bytes); !read) return read.error();
+    if (seen) {
+        seen(field);
+        seen(bytes);
+    }
+    return build_header(json, file.size(), file.name());
+}
+
 Result<SafetensorsHeader> read_safetensors_header(const std::filesystem::path& path) {
     const auto file = ReadOnlyFile::open(path);
     if (!file) return file.error();
-    const std::string name = path.filename().string();
-    if (file->size() < kLengthBytes) return refuse(name, "the file is too short for a header");
-    std::array<std::byte, kLengthBytes> field;
-    if (auto read = file->read(0, field); !read) return read.error();
-    const auto length = header_bytes(field, file->size(), name);
-    if (!length) return length.error();
-    std::string json(*length, '\0');
-    if (auto read = file->read(kLengthBytes, std::as_writable_bytes(std::span(json))); !read) return read.error();
-    return build_header(json, file->size(), name);
+    return read_safetensors_header(*file, kMaxHeaderBytes);
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file, std::string file_name) {

@@ -5,12 +5,42 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attune {
+
+/// Tells whether a file is still the one that was read.
+struct FileIdentity {
+    std::uint64_t size = 0;
+    std::int64_t mtime_ns = 0;
+    std::uint64_t inode = 0;
+    friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+/// A file opened for pread: nothing stays mapped, a short read is an error, never a signal.
+class ReadOnlyFile {
+public:
+    static Result<ReadOnlyFile> open(const std::filesystem::path& path);
+    ReadOnlyFile(ReadOnlyFile&&) noexcept;
+    ReadOnlyFile& operator=(ReadOnlyFile&&) noexcept;
+    ~ReadOnlyFile();
+
+    std::uint64_t size() const { return size_; }
+    const std::string& name() const { return name_; }  ///< without folder
+    Result<FileIdentity> identity() const;             ///< as it is now
+    Result<void> read(std::uint64_t offset, std::span<std::byte> into) const;
+
+private:
+    ReadOnlyFile(int descriptor, std::uint64_t size, std::string name);
+    int descriptor_ = -1;
+    std::uint64_t size_ = 0;
+    std::string name_;
+};
 
 /// Element types of the safetensors format. Sub-byte types are read as names only and refused by whoever wants values.
 enum class StoredType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean, other };
@@ -37,38 +67,15 @@ struct SafetensorsHeader {
 
 /// Reads and checks the header only, with pread.
 Result<SafetensorsHeader> read_safetensors_header(const std::filesystem::path& path);
-/// The same from bytes already in memory (module files are read once).
+/// The same from a file already open, refusing a header over `max_header_bytes` before it is read. `seen` gets the
+/// bytes from the file's start to the end of the header, once and in order: what is parsed is what is hashed.
+Result<SafetensorsHeader> read_safetensors_header(const ReadOnlyFile& file, std::uint64_t max_header_bytes,
+                                                  const std::function<void(std::span<const std::byte>)>& seen = {});
+/// The same from bytes already in memory.
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file, std::string file_name);
 
 /// Converts `count` stored elements (F32, F16, BF16, F64) to float; false for any other type.
 bool convert_to_f32(StoredType type, const std::byte* from, float* to, std::size_t count);
-
-/// Tells whether a file is still the one that was read.
-struct FileIdentity {
-    std::uint64_t size = 0;
-    std::int64_t mtime_ns = 0;
-    std::uint64_t inode = 0;
-    friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
-};
-
-/// A file opened for pread: nothing stays mapped, a short read is an error, never a signal.
-class ReadOnlyFile {
-public:
-    static Result<ReadOnlyFile> open(const std::filesystem::path& path);
-    ReadOnlyFile(ReadOnlyFile&&) noexcept;
-    ReadOnlyFile& operator=(ReadOnlyFile&&) noexcept;
-    ~ReadOnlyFile();
-
-    std::uint64_t size() const { return size_; }
-    Result<FileIdentity> identity() const;  ///< as it is now
-    Result<void> read(std::uint64_t offset, std::span<std::byte> into) const;
-
-private:
-    ReadOnlyFile(int descriptor, std::uint64_t size, std::string name);
-    int descriptor_ = -1;
-    std::uint64_t size_ = 0;
-    std::string name_;
-};
 
 /// The whole file, at most `limit` bytes.
 Result<std::vector<std::byte>> read_file(const std::filesystem::path& path, std::uint64_t limit);

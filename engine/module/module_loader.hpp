@@ -1,10 +1,13 @@
 #pragma once
 
+#include "attune/request.hpp"
 #include "attune/result.hpp"
+#include "attune/route_rule.hpp"
 #include "engine/module/module.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +18,11 @@ struct ModuleLimits {
     std::uint64_t package_bytes = 2ull << 30;  ///< all files read for effect together
     int package_files = 64;
     bool allow_unverified_base = false;
+    /// Files of a module must resolve inside one of these, links included; empty: inside the module's own folder.
+    std::vector<std::filesystem::path> roots;
+    /// The base's folder: a module's tokenizer and template files are ignored when they are the base's own. Empty: a
+    /// module that brings such files is refused.
+    std::filesystem::path base_folder;
 };
 
 /// The files a name points to, as last seen: tells whether a cold source changed. Combined over the files read for
@@ -35,9 +43,22 @@ struct ModuleHeader {
     std::vector<std::string> targets;  ///< projections, e.g. q_proj, in table order
     std::uint64_t parsed_bytes = 0;    ///< upper bound of Module::host_bytes; what a load reserves first
     std::uint64_t file_bytes = 0;
+
+    // From the manifest; empty for a plain PEFT folder. Routing, cold, pin and owner count only for trusted roots.
+    std::string name;
+    std::string version;
+    std::string description;
+    std::string license;
+    std::string base_match;            ///< shape, checkpoint, unverified
+    std::optional<RouteRule> routing;  ///< names the module by `name`
+    std::optional<ColdPolicy> cold;
+    bool pin = false;
+    std::string owner;
 };
 
-/// Errors never contain the path, only file names inside the module.
+/// Errors never contain the path, only file names inside the module: not_found (nothing there), invalid_module (wrong,
+/// unsupported, or for another base), unavailable (it may succeed later: files changed while they were read, or the
+/// base's checkpoint is not known yet), io.
 Result<ModuleHeader> inspect_module(const std::filesystem::path& path, const ModelShape& base,
                                     const ModuleLimits& limits);
 
