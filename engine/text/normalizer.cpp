@@ -3,6 +3,7 @@
 #include "engine/text/byte_alphabet.hpp"
 #include "engine/text/regex.hpp"
 #include "engine/text/unicode.hpp"
+#include "engine/text/unicode_tables.hpp"
 
 #include <utf8proc.h>
 #include <nlohmann/json.hpp>
@@ -68,7 +69,7 @@ public:
 
     void apply(NormalText& text) const override {
         if (!text.tracked) {
-            text.text = normalize(text.text, form_);
+            text.text = normalized(text.text);
             return;
         }
         // Nothing composes or reorders across the border of two grapheme clusters, so each is normalized alone.
@@ -76,13 +77,29 @@ public:
         std::size_t begin = 0;
         while (begin < text.text.size()) {
             const std::size_t end = cluster_end(text.text, begin);
-            out.replace(begin, end, normalize(std::string_view(text.text).substr(begin, end - begin), form_));
+            out.replace(begin, end, normalized(std::string_view(text.text).substr(begin, end - begin)));
             begin = end;
         }
         out.finish();
     }
 
 private:
+    /// The reference's tables are older: characters it does not decompose stay, and nothing composes with them.
+    std::string normalized(std::string_view text) const {
+        if (form_ == NormalForm::nfc) return normalize(text, form_);
+        std::string out;
+        std::size_t done = 0;
+        for (std::size_t at = 0; at < text.size();) {
+            const CodePoint point = code_point_at(text, at);
+            if (point.value >= 0x32FF && contains(compatibility_not_in_reference(), point.value)) {
+                out += normalize(text.substr(done, at - done), form_);
+                out += text.substr(at, point.bytes);
+                done = at + point.bytes;
+            }
+            at += point.bytes;
+        }
+        return out + normalize(text.substr(done), form_);
+    }
     static std::size_t cluster_end(std::string_view text, std::size_t begin) {
         CodePoint point = code_point_at(text, begin);
         std::size_t at = begin + point.bytes;
@@ -131,6 +148,9 @@ public:
 
 private:
     static char32_t lower(char32_t c) {
+        for (const auto& [upper, lower_case] : newer_lower_case()) {
+            if (upper == c) return lower_case;
+        }
         return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
     }
 };
@@ -139,7 +159,7 @@ class StripAccents final : public Normalizer {
 public:
     void apply(NormalText& text) const override {
         map_characters(text, [](char32_t c, std::string& out) {
-            if (!is_mark(c)) append_utf8(out, c);
+            if (!is_mark(c) || contains(marks_not_in_reference(), c)) append_utf8(out, c);
         });
     }
 };

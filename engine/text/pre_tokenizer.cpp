@@ -3,6 +3,7 @@
 #include "engine/text/byte_alphabet.hpp"
 #include "engine/text/regex.hpp"
 #include "engine/text/unicode.hpp"
+#include "engine/text/unicode_tables.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -158,6 +159,33 @@ private:
     Behavior behavior_;
 };
 
+/// Runs of word characters and runs of others; white space is dropped.
+class WordSplit final : public PreTokenizer::Step {
+public:
+    void split(const Piece& piece, Pieces& out) const override {
+        enum class Kind { none, word, other };
+        Kind run = Kind::none;
+        std::size_t begin = 0;
+        const auto end_run = [&](std::size_t end) {
+            if (run == Kind::none) return;
+            out.scratch.push_back({piece.text.substr(begin, end - begin), piece.at_start && begin == 0});
+        };
+        for (std::size_t at = 0; at < piece.text.size();) {
+            const CodePoint point = code_point_at(piece.text, at);
+            const Kind kind = is_white_space(point.value)      ? Kind::none
+                              : is_word_character(point.value) ? Kind::word
+                                                               : Kind::other;
+            if (kind != run) {
+                end_run(at);
+                run = kind;
+                begin = at;
+            }
+            at += point.bytes;
+        }
+        end_run(piece.text.size());
+    }
+};
+
 class DelimiterSplit final : public PreTokenizer::Step {
 public:
     explicit DelimiterSplit(char32_t delimiter) : delimiter_(delimiter) {}
@@ -233,7 +261,8 @@ private:
 
 bool is_tokenizers_punctuation(char32_t c) {
     const bool ascii = (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
-    return ascii || is_punctuation(c);
+    if (ascii || contains(punctuation_only_in_reference(), c)) return true;
+    return is_punctuation(c) && !contains(punctuation_not_in_reference(), c);
 }
 
 using Steps = std::vector<std::unique_ptr<const PreTokenizer::Step>>;
@@ -312,9 +341,7 @@ Result<void> add_steps(const json& config, bool is_last, Steps& steps) {
         return {};
     }
     if (type == "Whitespace") {
-        auto regex = Regex::compile(R"(\w+|[^\w\s]+)");
-        if (!regex) return regex.error();
-        steps.push_back(std::make_unique<Split>(std::move(*regex), true, Behavior::removed));
+        steps.push_back(std::make_unique<WordSplit>());
         return {};
     }
     if (type == "CharDelimiterSplit") {
@@ -355,7 +382,9 @@ Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::parse(const json& conf
 void PreTokenizer::apply(Pieces& pieces) const {
     for (const auto& step : steps_) {
         pieces.scratch.clear();
-        for (const Piece& piece : pieces.list) step->split(piece, pieces);
+        for (const Piece& piece : pieces.list) {
+            if (!piece.text.empty()) step->split(piece, pieces);
+        }
         std::swap(pieces.list, pieces.scratch);
     }
 }

@@ -1,10 +1,12 @@
 #include "engine/text/regex.hpp"
 
 #include "engine/text/unicode.hpp"
+#include "engine/text/unicode_tables.hpp"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <cstdio>
 #include <utility>
 
 namespace attune {
@@ -39,35 +41,94 @@ Scratch& scratch() {
     return mine;
 }
 
-/// Oniguruma's \s is the property White_Space (PCRE2's also takes U+180E), and its \w holds marks and connectors.
-std::string from_oniguruma(std::string_view pattern) {
-    std::string out;
-    int class_depth = 0;
-    for (std::size_t i = 0; i < pattern.size(); ++i) {
-        const char c = pattern[i];
-        if (c == '\\' && i + 1 < pattern.size()) {
-            const char escape = pattern[++i];
-            constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-            if (escape == 's') {
-                out += "\\p{White_Space}";
-            } else if (escape == 'S') {
-                out += "\\P{White_Space}";
-            } else if (escape == 'w') {
-                out += class_depth > 0 ? std::string(kWord) : "[" + std::string(kWord) + "]";
-            } else if (escape == 'W' && class_depth == 0) {
-                out += "[^" + std::string(kWord) + "]";
-            } else {
-                out += c;
-                out += escape;
-            }
-            continue;
-        }
-        if (c == '[') ++class_depth;
-        if (c == ']' && class_depth > 0) --class_depth;
-        out += c;
+void append_range(std::string& out, char32_t first, char32_t last) {
+    char text[40];
+    std::snprintf(text, sizeof text, "\\x{%X}-\\x{%X}", static_cast<unsigned>(first), static_cast<unsigned>(last));
+    out += text;
+}
+
+/// What goes into a character class for a property, with the characters that PCRE2's tables do not know yet.
+std::string class_of(const std::string& property) {
+    std::string out = "\\p{" + property + "}";
+    for (const NewerCategory& newer : newer_categories()) {
+        if (std::string_view(newer.name).starts_with(property)) append_range(out, newer.first, newer.last);
     }
     return out;
 }
+
+/// \w in Oniguruma also holds marks, connectors and the superscript and fraction digits of Latin-1.
+std::string word_class() {
+    return "\\p{Alphabetic}" + class_of("L") + class_of("M") + class_of("Nd") + class_of("Pc") +
+           "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
+}
+
+/// A class for an escape whose meaning differs between Oniguruma and PCRE2; empty for any other.
+std::string class_of_escape(char escape) {
+    switch (escape) {
+        case 's':
+            return "\\p{White_Space}";  // PCRE2's \s also takes U+180E
+        case 'd':
+            return class_of("Nd");
+        case 'w':
+            return word_class();
+        default:
+            return {};
+    }
+}
+
+/// Rewrites an Oniguruma pattern so that PCRE2 reads the same from it.
+class Translator {
+public:
+    explicit Translator(std::string_view pattern) : in_(pattern) {}
+
+    std::string translate() {
+        while (at_ < in_.size()) {
+            if (in_[at_] == '\\' && at_ + 1 < in_.size()) {
+                escape();
+                continue;
+            }
+            if (in_[at_] == '[') ++class_depth_;
+            if (in_[at_] == ']' && class_depth_ > 0) --class_depth_;
+            out_ += in_[at_++];
+        }
+        return std::move(out_);
+    }
+
+private:
+    void escape() {
+        const char letter = in_[at_ + 1];
+        if (letter == 'p' || letter == 'P') {
+            const std::size_t close = in_.find('}', at_);
+            if (at_ + 2 < in_.size() && in_[at_ + 2] == '{' && close != std::string_view::npos && in_[at_ + 3] != '^') {
+                const std::string name(in_.substr(at_ + 3, close - at_ - 3));
+                const bool in_class_and_negated = class_depth_ > 0 && letter == 'P';
+                put(in_class_and_negated ? "\\P{" + name + "}" : class_of(name), letter == 'P');
+                at_ = close + 1;
+                return;
+            }
+        }
+        const bool negated = letter == 'S' || letter == 'D' || letter == 'W';
+        const std::string members = class_of_escape(negated ? static_cast<char>(letter - 'A' + 'a') : letter);
+        if (letter == 'S') {
+            out_ += "\\P{White_Space}";
+        } else if (members.empty() || (negated && class_depth_ > 0)) {
+            out_ += in_.substr(at_, 2);
+        } else {
+            put(members, negated);
+        }
+        at_ += 2;
+    }
+    void put(const std::string& members, bool negated) {
+        out_ += class_depth_ > 0 ? members : (negated ? "[^" : "[") + members + "]";
+    }
+
+    std::string_view in_;
+    std::string out_;
+    std::size_t at_ = 0;
+    int class_depth_ = 0;
+};
+
+std::string from_oniguruma(std::string_view pattern) { return Translator(pattern).translate(); }
 
 }  // namespace
 

@@ -1,7 +1,10 @@
 #include "engine/text/unicode.hpp"
 
+#include "engine/text/unicode_tables.hpp"
+
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -74,34 +77,44 @@ utf8proc_category_t category(char32_t code_point) {
     return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
 }
 
-struct Range {
-    char32_t first;
-    char32_t last;
-};
+bool is_newer_word_character(char32_t c) {
+    for (const NewerCategory& newer : newer_categories()) {
+        if (c < newer.first || c > newer.last) continue;
+        const std::string_view name = newer.name;
+        return name[0] == 'L' || name[0] == 'M' || name == "Nd" || name == "Pc";
+    }
+    return false;
+}
 
 // Scripts written without spaces between words, and the ideographs and kana they share.
 constexpr std::array kUnspaced = {
-    Range{0x0E00, 0x0EFF},    // Thai, Lao
-    Range{0x0F00, 0x0FFF},    // Tibetan
-    Range{0x1000, 0x109F},    // Myanmar
-    Range{0x1780, 0x17FF},    // Khmer
-    Range{0x1950, 0x19FF},    // Tai Le, New Tai Lue, Khmer symbols
-    Range{0x1A20, 0x1AAF},    // Tai Tham
-    Range{0x2E80, 0x2FDF},    // radicals
-    Range{0x3005, 0x3007},    // ideographic iteration mark and zero
-    Range{0x3021, 0x312F},    // numerals, kana, bopomofo
-    Range{0x31A0, 0x9FFF},    // bopomofo, kana extensions, ideographs
-    Range{0xA000, 0xA4CF},    // Yi
-    Range{0xA980, 0xA9DF},    // Javanese
-    Range{0xA9E0, 0xA9FF},    // Myanmar extended
-    Range{0xAA60, 0xAADF},    // Myanmar extended, Tai Viet
-    Range{0xF900, 0xFAFF},    // compatibility ideographs
-    Range{0xFF66, 0xFF9F},    // half-width kana
-    Range{0x1AFF0, 0x1B16F},  // kana supplements
-    Range{0x20000, 0x3FFFF},  // ideographs of the supplementary planes
+    CodeRange{0x0E00, 0x0EFF},    // Thai, Lao
+    CodeRange{0x0F00, 0x0FFF},    // Tibetan
+    CodeRange{0x1000, 0x109F},    // Myanmar
+    CodeRange{0x1780, 0x17FF},    // Khmer
+    CodeRange{0x1950, 0x19FF},    // Tai Le, New Tai Lue, Khmer symbols
+    CodeRange{0x1A20, 0x1AAF},    // Tai Tham
+    CodeRange{0x2E80, 0x2FDF},    // radicals
+    CodeRange{0x3005, 0x3007},    // ideographic iteration mark and zero
+    CodeRange{0x3021, 0x312F},    // numerals, kana, bopomofo
+    CodeRange{0x31A0, 0x9FFF},    // bopomofo, kana extensions, ideographs
+    CodeRange{0xA000, 0xA4CF},    // Yi
+    CodeRange{0xA980, 0xA9DF},    // Javanese
+    CodeRange{0xA9E0, 0xA9FF},    // Myanmar extended
+    CodeRange{0xAA60, 0xAADF},    // Myanmar extended, Tai Viet
+    CodeRange{0xF900, 0xFAFF},    // compatibility ideographs
+    CodeRange{0xFF66, 0xFF9F},    // half-width kana
+    CodeRange{0x1AFF0, 0x1B16F},  // kana supplements
+    CodeRange{0x20000, 0x3FFFF},  // ideographs of the supplementary planes
 };
 
 }  // namespace
+
+bool contains(const std::vector<CodeRange>& table, char32_t code_point) {
+    const auto range =
+        std::partition_point(table.begin(), table.end(), [&](const CodeRange& r) { return r.last < code_point; });
+    return range != table.end() && range->first <= code_point;
+}
 
 bool is_valid_utf8(std::string_view text) {
     while (!text.empty()) {
@@ -222,7 +235,8 @@ bool is_white_space(char32_t c) {
 bool is_numeric(char32_t c) {
     if (c < 0x80) return c >= '0' && c <= '9';
     const auto kind = category(c);
-    return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
+    return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO ||
+           contains(newer_numbers(), c);
 }
 
 bool is_letter(char32_t c) {
@@ -250,12 +264,13 @@ bool is_word_character(char32_t c) {
     const bool other_alphabetic = (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
                                   (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
     return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_ME) || kind == UTF8PROC_CATEGORY_ND ||
-           kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC || other_alphabetic;
+           kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC || other_alphabetic ||
+           is_newer_word_character(c);
 }
 
 bool is_spaced_script_letter(char32_t c) {
     if (c < 0x80) return is_letter(c) || is_numeric(c);
-    for (const Range& range : kUnspaced) {
+    for (const CodeRange& range : kUnspaced) {
         if (c >= range.first && c <= range.last) return false;
     }
     return is_letter(c) || is_mark(c) || category(c) == UTF8PROC_CATEGORY_ND;
