@@ -47,7 +47,7 @@ std::optional<Place> find_place(std::string_view path) {
         Place place{.trunk = trunk};
         const std::string_view rest = path.substr(trunk.size());
         const auto [end, fault] = std::from_chars(rest.data(), rest.data() + rest.size(), place.layer);
-        if (fault != std::errc()) return std::nullopt;
+        if (fault != std::errc() || place.layer < 0) return std::nullopt;
         for (int i = 0; i < kProjections; ++i) {
             place.projection = static_cast<Projection>(i);
             if (path == module_path(trunk, place.layer, place.projection)) return place;
@@ -69,7 +69,8 @@ Error explain(const SafetensorsHeader& header, const PeftConfig& config, const S
     if (tensor.name.ends_with(".bias"))
         return refuse(header, who + (config.bias ? "biases (" + config.bias_word + ") are not supported yet"
                                                  : "it is a bias, but the config names none"));
-    if (has("lm_head.lora_")) return refuse(header, who + "LoRA on lm_head is not supported yet");
+    if (has("lm_head.lora_") || has("lm_head.base_layer."))
+        return refuse(header, who + "LoRA on lm_head is not supported yet");
     for (const std::string& saved : config.modules_to_save)
         if (has(saved + "."))
             return refuse(header,

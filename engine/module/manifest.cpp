@@ -72,7 +72,7 @@ Result<void> read_adapter(const Json& manifest, Manifest& out) {
     out.adapter_path = normal.empty() ? "." : normal.generic_string();
     const Json& scale = member(adapter, "scale");
     if (scale.is_null()) return {};
-    if (!scale.is_number() || !std::isfinite(scale.get<double>()))
+    if (!scale.is_number() || !std::isfinite(static_cast<float>(scale.get<double>())))
         return refuse("adapter.scale is " + short_text(scale) + ", not a number");
     out.adapter_scale = scale.get<double>();
     return {};

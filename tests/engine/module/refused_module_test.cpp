@@ -1,0 +1,310 @@
+#include "engine/module/module_loader.hpp"
+
+#include "engine/module/module_folder.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace attune {
+namespace {
+
+using test::FileTensor;
+using test::ModuleFolder;
+using test::small_base;
+
+const std::string kQ0 = "base_model.model.model.layers.0.self_attn.q_proj";
+
+struct RefusedFolder : ModuleFolder {
+    ModuleLimits limits;
+
+    // The load's error; the look must say the same unless only values are wrong.
+    Error refused(bool also_by_look = true) {
+        const auto module = load_module("m", path(), small_base(), limits);
+        if (module) {
+            FAIL("the module was accepted");
+            return {};
+        }
+        const auto look = inspect_module(path(), small_base(), limits);
+        CHECK(static_cast<bool>(look) != also_by_look);
+        if (!look) CHECK(look.error().message == module.error().message);
+        CHECK(module.error().message.find(path().string()) == std::string::npos);
+        return module.error();
+    }
+    std::string fault(bool also_by_look = true) {
+        write();
+        const Error error = refused(also_by_look);
+        CHECK(error.code == Errc::invalid_module);
+        return error.message;
+    }
+};
+
+TEST_CASE_METHOD(RefusedFolder, "a missing folder is not found, and its path is not told", "[engine][module]") {
+    const auto module = load_module("m", path() / "nowhere", small_base(), limits);
+    REQUIRE_FALSE(module);
+    CHECK(module.error().code == Errc::not_found);
+    CHECK(module.error().message == "there is no such module folder");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a folder without weights or config is refused by what is missing",
+                 "[engine][module]") {
+    CHECK(refused().message == "the folder has neither module_config.json nor adapter_config.json");
+    write_text("adapter_config.json", config.dump());
+    CHECK(refused().message == "adapter_model.safetensors is missing");
+    CHECK(refused().code == Errc::invalid_module);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "pickles are never opened", "[engine][module]") {
+    write_text("adapter_model.bin", "\x80\x02");
+    CHECK(refused().message.rfind("adapter_model.bin is a pickle", 0) == 0);
+    write_text("adapter_config.json", config.dump());
+    CHECK(refused().message.rfind("adapter_model.bin is a pickle", 0) == 0);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "module forms of later versions are named", "[engine][module]") {
+    write_text("x.gguf", "GGUF");
+    write_text("x.attune", "tar");
+    const auto fault_of = [&](const char* name) {
+        const auto module = load_module("m", path() / name, small_base(), limits);
+        return module ? "" : module.error().message;
+    };
+    CHECK(fault_of("x.gguf") == "GGUF modules are not supported yet");
+    CHECK(fault_of("x.attune") == "packed modules (.attune) are not supported yet");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a module that adapts nothing is refused", "[engine][module]") {
+    config["target_modules"] = {"does_not_exist"};
+    CHECK(fault() ==
+          "adapter_model.safetensors: model.layers.0.self_attn.q_proj has tensors, but target_modules "
+          "(\"does_not_exist\") does not name it");
+    tensors.clear();
+    CHECK(fault() == "adapter_model.safetensors: it holds no tensor: no module of this base is adapted");
+    tensors["base_model.model.model.layers.0.does_not_exist.lora_A.weight"] = {{4, 16}, std::vector<float>(64)};
+    CHECK(fault() ==
+          "adapter_model.safetensors: tensor "
+          "\"base_model.model.model.layers.0.does_not_exist.lora_A.weight\": this base has no place for it");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a target that the base has and the file has not is refused", "[engine][module]") {
+    config["target_modules"] = {"q_proj", "down_proj", "v_proj"};
+    CHECK(fault() ==
+          "adapter_config.json: target_modules (\"q_proj\", \"down_proj\", \"v_proj\") names "
+          "model.layers.0.self_attn.v_proj, but the file has no tensor for it");
+    config["target_modules"] = {"q_proj", "down_proj", "lm_head"};
+    CHECK(fault() == "adapter_config.json: target_modules names lm_head, but the file has no tensor for it");
+    // A name that this base has no place for cannot be missed.
+    config["target_modules"] = {"q_proj", "down_proj", "W_pack"};
+    write();
+    CHECK(load_module("m", path(), small_base(), limits));
+}
+
+TEST_CASE_METHOD(RefusedFolder, "half a pair is refused by the half that is missing", "[engine][module]") {
+    tensors.erase(kQ0 + ".lora_B.weight");
+    CHECK(fault() == "adapter_model.safetensors: model.layers.0.self_attn.q_proj has lora_A, but no lora_B");
+    add_pair(0, Projection::q, 4);
+    tensors.erase(kQ0 + ".lora_A.weight");
+    CHECK(fault() == "adapter_model.safetensors: model.layers.0.self_attn.q_proj has lora_B, but no lora_A");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a wrong shape is told with what was expected", "[engine][module]") {
+    tensors[kQ0 + ".lora_A.weight"] = {{4, 17}, std::vector<float>(68)};
+    CHECK(fault() ==
+          "adapter_model.safetensors: model.layers.0.self_attn.q_proj: lora_A is [4, 17], this base wants [r, 16]");
+    add_pair(0, Projection::q, 4);
+    tensors[kQ0 + ".lora_B.weight"] = {{4, 32}, std::vector<float>(128)};
+    CHECK(fault() ==
+          "adapter_model.safetensors: model.layers.0.self_attn.q_proj: lora_B is [4, 32], this base wants [32, r]");
+    add_pair(0, Projection::q, 4);
+    tensors[kQ0 + ".lora_B.weight"] = {{32, 5}, std::vector<float>(160)};
+    CHECK(
+        fault() ==
+        "adapter_model.safetensors: model.layers.0.self_attn.q_proj: lora_A is [4, 16], lora_B is [32, 5]: two ranks");
+    tensors[kQ0 + ".lora_A.weight"] = {{64}, std::vector<float>(64)};
+    CHECK(fault() ==
+          "adapter_model.safetensors: model.layers.0.self_attn.q_proj: lora_A is [64], this base wants [r, 16]");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a rank of zero is refused", "[engine][module]") {
+    tensors[kQ0 + ".lora_A.weight"] = {{0, 16}, {}};
+    tensors[kQ0 + ".lora_B.weight"] = {{32, 0}, {}};
+    CHECK(fault() == "adapter_model.safetensors: model.layers.0.self_attn.q_proj: its rank is 0");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a rank over the limit is told with the limit", "[engine][module]") {
+    limits.max_rank = 16;
+    add_pair(1, Projection::down, 17);
+    config["rank_pattern"] = {{"layers.1.mlp.down_proj", 17}};
+    CHECK(fault() == "adapter_model.safetensors: model.layers.1.mlp.down_proj: its rank is 17, the limit is 16");
+    limits.max_rank = 17;
+    CHECK(load_module("m", path(), small_base(), limits));
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a rank that is not the config's is refused", "[engine][module]") {
+    config["r"] = 8;
+    CHECK(fault() == "adapter_model.safetensors: model.layers.0.self_attn.q_proj: its rank is 4, the config says 8");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "a layer beyond the base is refused", "[engine][module]") {
+    add_pair(2, Projection::q, 4);
+    CHECK(fault() ==
+          "adapter_model.safetensors: tensor \"base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight\": "
+          "this base has layers 0 to 1");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "layer numbers are plain decimals", "[engine][module]") {
+    for (const char* number : {"00", "-1", "+0", "1e0", "99999999999999999999", ""}) {
+        tensors.erase(kQ0 + ".lora_A.weight");
+        const std::string name =
+            "base_model.model.model.layers." + std::string(number) + ".self_attn.q_proj.lora_A.weight";
+        tensors[name] = {{4, 16}, std::vector<float>(64)};
+        CAPTURE(number);
+        CHECK(fault().find("this base has") != std::string::npos);
+        tensors.erase(name);
+    }
+}
+
+TEST_CASE_METHOD(RefusedFolder, "values that are not finite are refused with their tensor", "[engine][module]") {
+    for (const float bad : {INFINITY, -INFINITY, std::nanf("")})
+        for (const char* type : {"F32", "F16", "BF16"}) {
+            add_pair(0, Projection::q, 4);
+            FileTensor& tensor = tensors[kQ0 + ".lora_B.weight"];
+            tensor.type_name = type;
+            tensor.values.back() = bad;
+            CAPTURE(type, bad);
+            CHECK(fault(false) ==
+                  "adapter_model.safetensors: tensor \"" + kQ0 + ".lora_B.weight\" holds a value that is not finite");
+        }
+}
+
+TEST_CASE_METHOD(RefusedFolder, "element types other than the float ones are refused", "[engine][module]") {
+    for (const char* type : {"I16", "U16"}) {
+        FileTensor& tensor = tensors[kQ0 + ".lora_A.weight"];
+        tensor.type_name = type;
+        CHECK(fault() == "adapter_model.safetensors: tensor \"" + kQ0 + ".lora_A.weight\": dtype " + std::string(type) +
+                             " is not supported, only F32, F16 and BF16");
+    }
+}
+
+TEST_CASE_METHOD(RefusedFolder, "flags and tensors of DoRA must agree, and DoRA itself is not served yet",
+                 "[engine][module]") {
+    config["use_dora"] = true;
+    CHECK(fault() == "adapter_config.json: use_dora is true, but the file has no lora_magnitude_vector");
+    tensors[kQ0 + ".lora_magnitude_vector"] = {{32}, std::vector<float>(32)};
+    CHECK(fault().find("DoRA (use_dora) is not supported yet") != std::string::npos);
+    config["use_dora"] = false;
+    CHECK(fault().find("it is a DoRA magnitude, but use_dora is not set") != std::string::npos);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "biases are refused, with and without their tensors", "[engine][module]") {
+    config["lora_bias"] = true;
+    CHECK(fault() == "adapter_config.json: lora_bias is true, but the file has no bias");
+    tensors[kQ0 + ".lora_B.bias"] = {{32}, std::vector<float>(32)};
+    CHECK(fault().find("biases (lora_bias is true) are not supported yet") != std::string::npos);
+    config["lora_bias"] = false;
+    CHECK(fault().find("it is a bias, but the config names none") != std::string::npos);
+    tensors.erase(kQ0 + ".lora_B.bias");
+    config["bias"] = "lora_only";
+    CHECK(fault() == "adapter_config.json: bias is \"lora_only\", but the file has no bias");
+    tensors[kQ0 + ".base_layer.bias"] = {{32}, std::vector<float>(32)};
+    CHECK(fault().find("biases (bias is \"lora_only\") are not supported yet") != std::string::npos);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "saved modules are refused, with and without their tensors", "[engine][module]") {
+    config["modules_to_save"] = {"lm_head"};
+    CHECK(fault() == "adapter_config.json: modules_to_save names \"lm_head\", but the file has no tensor for it");
+    tensors["base_model.model.lm_head.weight"] = {{32, 16}, std::vector<float>(512)};
+    CHECK(fault() ==
+          "adapter_model.safetensors: tensor \"base_model.model.lm_head.weight\": whole modules (modules_to_save "
+          "\"lm_head\") are not supported yet");
+    config["modules_to_save"] = nullptr;
+    CHECK(fault().find("\"base_model.model.lm_head.weight\": this base has no place for it") != std::string::npos);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "adapters of embeddings and heads are refused by name", "[engine][module]") {
+    const auto with = [&](const std::string& name, std::vector<std::int64_t> shape) {
+        std::size_t count = 1;
+        for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+        tensors[name] = {std::move(shape), std::vector<float>(count)};
+        const std::string message = fault();
+        tensors.erase(name);
+        return message;
+    };
+    CHECK(with("base_model.model.model.embed_tokens.lora_embedding_A", {4, 32}).find("LoRA on embeddings") !=
+          std::string::npos);
+    CHECK(with("base_model.model.model.embed_tokens.base_layer.weight", {32, 16}).find("LoRA on embeddings") !=
+          std::string::npos);
+    CHECK(with("base_model.model.lm_head.lora_A.weight", {4, 16}).find("LoRA on lm_head") != std::string::npos);
+    CHECK(
+        with("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {2, 16}).find("new tokens") !=
+        std::string::npos);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "every tensor that would be left over is refused", "[engine][module]") {
+    for (const char* name :
+         {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight",
+          "base_model.model.model.layers.0.self_attn.q_proj.lora_C.weight",
+          "base_model.model.model.layers.0.self_attn.gate_proj.lora_A.weight",
+          "base_model.model.model.layers.0.q_proj.lora_A.weight", "model.layers.0.self_attn.q_proj.lora_A.weight",
+          "base_model.model.vision.layers.0.self_attn.q_proj.lora_A.weight", "lora_A.weight", ""}) {
+        tensors[name] = {{4, 16}, std::vector<float>(64)};
+        CAPTURE(name);
+        CHECK(fault().find("this base has no place for it") != std::string::npos);
+        tensors.erase(name);
+    }
+    add_pair(0, Projection::q, 4, "language_model.model.");
+    CHECK(fault().find("its prefix is not that of the other tensors") != std::string::npos);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "damaged weight files are refused wherever they are cut", "[engine][module]") {
+    write();
+    std::ifstream stream(path() / "adapter_model.safetensors", std::ios::binary);
+    const std::string whole{std::istreambuf_iterator<char>(stream), {}};
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{7}, std::size_t{8}, std::size_t{100}, whole.size() / 2, whole.size() - 1}) {
+        write_text("adapter_model.safetensors", whole.substr(0, size));
+        CAPTURE(size);
+        const Error error = refused();
+        CHECK(error.code == Errc::invalid_module);
+        CHECK(error.message.rfind("adapter_model.safetensors: ", 0) == 0);
+    }
+    std::string huge = whole;
+    const std::uint64_t length = 1ULL << 63;
+    std::memcpy(huge.data(), &length, 8);
+    write_text("adapter_model.safetensors", huge);
+    CHECK(refused().message.find("the header is said to have") != std::string::npos);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "byte and file limits are told with what was found", "[engine][module]") {
+    limits.package_bytes = 1000;
+    CHECK(fault().find("the limit is 1000") != std::string::npos);
+    limits.package_bytes = 1 << 20;
+    limits.package_files = 1;
+    CHECK(fault() == "the module has more files than the limit of 1");
+    limits.package_files = 2;
+    write_text("adapter_config.json", config.dump() + std::string(2 << 20, ' '));
+    CHECK(refused().message.find("bytes, the limit is") != std::string::npos);
+}
+
+TEST_CASE_METHOD(RefusedFolder, "links may not lead out of the module, unless a root holds their target",
+                 "[engine][module]") {
+    ModuleFolder elsewhere;
+    elsewhere.write();
+    write();
+    std::filesystem::remove(path() / "adapter_model.safetensors");
+    std::filesystem::create_symlink(elsewhere.path() / "adapter_model.safetensors",
+                                    path() / "adapter_model.safetensors");
+    CHECK(refused().message == "adapter_model.safetensors is a link that leaves the module");
+    limits.roots = {path(), elsewhere.path()};
+    CHECK(load_module("m", path(), small_base(), limits));
+    limits.roots = {path()};
+    CHECK(refused().message == "adapter_model.safetensors is a link that leaves the module");
+    std::filesystem::remove(path() / "adapter_model.safetensors");
+    std::filesystem::create_symlink("nowhere", path() / "adapter_model.safetensors");
+    CHECK(refused().message == "adapter_model.safetensors is missing");
+}
+
+}  // namespace
+}  // namespace attune
