@@ -24,8 +24,8 @@ __attribute__((always_inline)) inline float exp_lane(float x) {
     constexpr float kLog2E = 1.44269504F;
     constexpr float kLn2High = 0.693359375F;  // few bits, so that n * kLn2High is exact
     constexpr float kLn2Low = -2.12194440e-4F;
-    constexpr float kSmallest = -87.0F;
-    const float clamped = x < kSmallest ? kSmallest : x;
+    // Far enough below for the power to become 0. One comparison only: two make the compiler branch, not vectorise.
+    const float clamped = x < -104.0F ? -104.0F : x;
     const auto n = static_cast<std::int32_t>(clamped * kLog2E - 0.5F);  // rounds to nearest, as the argument is <= 0
     const auto n_float = static_cast<float>(n);
     const float r = (clamped - n_float * kLn2High) - n_float * kLn2Low;
@@ -37,8 +37,17 @@ __attribute__((always_inline)) inline float exp_lane(float x) {
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
     const float e = p * r * r + r + 1.0F;
-    const auto power = std::bit_cast<float>((n + 127) << 23);
-    return x < kSmallest ? 0.0F : e * power;
+    const std::int32_t exponent = n + 127 > 0 ? n + 127 : 0;
+    return e * std::bit_cast<float>(exponent << 23);
+}
+
+/// Halves of halves: a fixed order of additions on every machine. The runs' sums are joined in double, as a whole row
+/// in float would lose digits.
+__attribute__((always_inline)) inline float lane_sum(float* lanes) {
+    for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+        for (std::size_t j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+    }
+    return lanes[0];
 }
 
 }  // namespace
@@ -114,16 +123,13 @@ ATTUNE_CLONES double exp_sum(std::span<const float> row, float max) {
     const float* values = row.data();
     double total = 0;
     std::size_t i = 0;
-    while (i < row.size()) {
-        // Short float sums joined in double: a whole row in float would lose digits.
-        const std::size_t end = std::min(row.size(), i + 16 * kLanes);
-        float lanes[kLanes] = {};
-        for (; i + kLanes <= end; i += kLanes) {
-            for (std::size_t j = 0; j < kLanes; ++j) lanes[j] += exp_lane(values[i + j] - max);
-        }
-        for (std::size_t j = 0; j < kLanes; ++j) total += static_cast<double>(lanes[j]);
-        for (; i < end; ++i) total += static_cast<double>(exp_lane(values[i] - max));
+    for (; i + kRunLength <= row.size(); i += kRunLength) {
+        float lanes[kLanes];
+        for (std::size_t j = 0; j < kLanes; ++j)
+            lanes[j] = exp_lane(values[i + j] - max) + exp_lane(values[i + kLanes + j] - max);
+        total += static_cast<double>(lane_sum(lanes));
     }
+    for (; i < row.size(); ++i) total += static_cast<double>(exp_lane(values[i] - max));
     return total;
 }
 
@@ -131,17 +137,25 @@ ATTUNE_CLONES double exp_weights(std::span<const float> row, float max, float sc
                                  std::span<float> weights, std::span<double> sums) {
     const float* values = row.data();
     float* out = weights.data();
-    for (std::size_t i = 0; i < row.size(); ++i) {
-        const float weight = exp_lane((values[i] - max) * scale);
-        out[i] = weight < floor ? 0.0F : weight;
-    }
     double total = 0;
-    for (std::size_t run = 0; run < runs_of(row); ++run) {
-        const std::size_t end = std::min(row.size(), (run + 1) * kRunLength);
+    std::size_t i = 0;
+    for (std::size_t run = 0; i < row.size(); ++run) {
+        const std::size_t end = std::min(row.size(), i + kRunLength);
+        for (std::size_t j = i; j < end; ++j) {
+            const float weight = exp_lane((values[j] - max) * scale);
+            out[j] = weight < floor ? 0.0F : weight;
+        }
         double sum = 0;
-        for (std::size_t i = run * kRunLength; i < end; ++i) sum += static_cast<double>(out[i]);
+        if (end - i == kRunLength) {
+            float lanes[kLanes];
+            for (std::size_t j = 0; j < kLanes; ++j) lanes[j] = out[i + j] + out[i + kLanes + j];
+            sum = static_cast<double>(lane_sum(lanes));
+        } else {
+            for (std::size_t j = i; j < end; ++j) sum += static_cast<double>(out[j]);
+        }
         sums[run] = sum;
         total += sum;
+        i = end;
     }
     return total;
 }

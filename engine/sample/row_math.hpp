@@ -35,7 +35,7 @@ double exp_sum(std::span<const float> row, float max);
 double exp_weights(std::span<const float> row, float max, float scale, float floor, std::span<float> weights,
                    std::span<double> sums);
 
-/// exp(x) for x <= 0 with a relative error below 3e-7; 0 below -87.
+/// exp(x) for x <= 0 with a relative error below 3e-7; 0 below -88.
 float exp_nonpositive(float x);
 
 }  // namespace attune

@@ -48,6 +48,7 @@ Sampler::Sampler(int vocab_size) : vocab_size_(static_cast<std::size_t>(vocab_si
     run_maxima_.resize(runs);
     sorted_maxima_.resize(runs);
     candidates_.reserve(vocab_size_);
+    partitioned_.reserve(vocab_size_);
 }
 
 Sample Sampler::sample(std::span<const float> logits, const SampleContext& context) {
@@ -96,6 +97,10 @@ bool Sampler::probabilities(std::span<const float> logits, const SampleContext& 
     return true;
 }
 
+bool Sampler::is_better(const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+}
+
 /// The row with everything that applies before temperature; `logits` itself when nothing does.
 std::span<const float> Sampler::adjust(std::span<const float> logits, const SampleContext& context) {
     const SamplingParams& params = context.params;
@@ -132,13 +137,12 @@ void Sampler::weigh(std::span<const float> row, float max, const SamplingParams&
             candidate.weight = weight < floor ? 0.0F : weight;
             total_ += static_cast<double>(candidate.weight);
         }
-        if (params.top_p < 1.0) keep_top_p(params.top_p, total_);
+        if (params.top_p < 1.0) cut_to_top_p(params.top_p);
         return;
     }
     total_ = exp_weights(row, max, scale, floor, weights_, run_sums_);
     if (params.top_p < 1.0) {
-        gather_top_p(params.top_p, total_);
-        keep_top_p(params.top_p, total_);
+        gather_top_p(params.top_p);
     } else {
         all_are_candidates_ = true;
     }
@@ -164,23 +168,32 @@ void Sampler::gather_top_k(std::span<const float> row, int k) {
             if (row[i] >= bound) candidates_.push_back({row[i], static_cast<TokenId>(i)});
         }
     }
-    const auto better = [](const Candidate& a, const Candidate& b) {
-        return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-    };
     if (candidates_.size() > wanted) {
         const auto kth = candidates_.begin() + static_cast<std::ptrdiff_t>(wanted) - 1;
-        std::nth_element(candidates_.begin(), kth, candidates_.end(), better);
+        std::nth_element(candidates_.begin(), kth, candidates_.end(), is_better);
         const float last = kth->weight;
         std::erase_if(candidates_, [last](const Candidate& candidate) { return candidate.weight < last; });
     }
-    std::sort(candidates_.begin(), candidates_.end(), better);
+    std::sort(candidates_.begin(), candidates_.end(), is_better);
 }
 
-/// Every token that top-p may keep, unordered. Tokens each below (1 - p) / vocab of the mass sum to less than 1 - p, so
-/// none of them is kept; usually that leaves few to sort.
-void Sampler::gather_top_p(double top_p, double total) {
+/// From best-first candidates keeps the fewest whose weights reach top_p of total_; total_ becomes their sum.
+void Sampler::cut_to_top_p(double top_p) {
+    const double enough = top_p * total_;
+    double sum = 0;
+    std::size_t kept = 0;
+    while (kept < candidates_.size() && (kept == 0 || sum < enough))
+        sum += static_cast<double>(candidates_[kept++].weight);
+    candidates_.resize(kept);
+    total_ = sum;
+}
+
+/// The same from all of weights_, without sorting them: halves the candidates around their median until the one that
+/// reaches top_p is found.
+void Sampler::gather_top_p(double top_p) {
     candidates_.clear();
-    const auto bound = static_cast<float>((1.0 - top_p) * total / static_cast<double>(vocab_size_));
+    // Tokens each below (1 - p) / vocab of the mass sum to less than 1 - p, so none of them is kept.
+    const auto bound = static_cast<float>((1.0 - top_p) * total_ / static_cast<double>(vocab_size_));
     for (std::size_t run = 0; run < run_sums_.size(); ++run) {
         if (run_sums_[run] < static_cast<double>(bound)) continue;
         const std::size_t end = std::min(vocab_size_, (run + 1) * kRunLength);
@@ -188,30 +201,26 @@ void Sampler::gather_top_p(double top_p, double total) {
             if (weights_[i] >= bound && weights_[i] > 0) candidates_.push_back({weights_[i], static_cast<TokenId>(i)});
         }
     }
-}
-
-/// Keeps the fewest best candidates whose weights reach top_p * total; total_ becomes their sum.
-void Sampler::keep_top_p(double top_p, double total) {
-    const auto better = [](const Candidate& a, const Candidate& b) {
-        return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-    };
-    const double enough = top_p * total;
-    double sum = 0;
-    std::size_t sorted = 0;
-    std::size_t kept = 0;
-    std::size_t stride = 256;  // sorted piece by piece: the mass mostly lies in the first
-    while (sorted < candidates_.size()) {
-        const std::size_t end = std::min(candidates_.size(), sorted + stride);
-        const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(sorted);
-        const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(end);
-        std::partial_sort(first, last, candidates_.end(), better);
-        for (sorted = end; kept < sorted && (kept == 0 || sum < enough); ++kept)
-            sum += static_cast<double>(candidates_[kept].weight);
-        if (kept < sorted) break;
-        stride *= 4;
+    partitioned_ = candidates_;
+    double wanted = top_p * total_;
+    auto first = partitioned_.begin();
+    auto last = partitioned_.end();
+    while (last - first > 1) {
+        const auto middle = first + (last - first) / 2;
+        std::nth_element(first, middle, last, is_better);
+        double better_half = 0;
+        for (auto it = first; it != middle; ++it) better_half += static_cast<double>(it->weight);
+        if (better_half >= wanted) {
+            last = middle;
+        } else {
+            wanted -= better_half;
+            first = middle;
+        }
     }
-    candidates_.resize(kept);
-    total_ = sum;
+    const Candidate worst = *first;
+    std::erase_if(candidates_, [&](const Candidate& candidate) { return is_better(worst, candidate); });
+    total_ = 0;
+    for (const Candidate& candidate : candidates_) total_ += static_cast<double>(candidate.weight);
 }
 
 /// The token at which the running sum of weights passes uniform * total_.

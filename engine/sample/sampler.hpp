@@ -52,21 +52,23 @@ private:
         TokenId id = 0;
     };
 
+    static bool is_better(const Candidate& a, const Candidate& b);
     std::span<const float> adjust(std::span<const float> logits, const SampleContext& context);
     void weigh(std::span<const float> row, float max, const SamplingParams& params);
     void gather_top_k(std::span<const float> row, int k);
-    void gather_top_p(double top_p, double total);
-    void keep_top_p(double top_p, double total);
+    void gather_top_p(double top_p);
+    void cut_to_top_p(double top_p);
     TokenId draw(double uniform) const;
     TokenScores score_finite(std::span<const float> logits, float max, TokenId token, int top);
 
     std::size_t vocab_size_;
-    std::vector<float> row_;             // [vocab] logits after adjust()
-    std::vector<float> weights_;         // [vocab] relative probabilities when all tokens are candidates
-    std::vector<double> run_sums_;       // their sums per run
-    std::vector<float> run_maxima_;      // scratch of gather_top_k and score
-    std::vector<float> sorted_maxima_;   // scratch of gather_top_k
-    std::vector<Candidate> candidates_;  // after top-k or top-p, best first
+    std::vector<float> row_;              // [vocab] logits after adjust()
+    std::vector<float> weights_;          // [vocab] relative probabilities when all tokens are candidates
+    std::vector<double> run_sums_;        // their sums per run
+    std::vector<float> run_maxima_;       // scratch of gather_top_k and score
+    std::vector<float> sorted_maxima_;    // scratch of gather_top_k
+    std::vector<Candidate> candidates_;   // after top-k (best first) or top-p (by id)
+    std::vector<Candidate> partitioned_;  // scratch of gather_top_p
     bool all_are_candidates_ = false;
     double total_ = 0;  // of the weights to draw from
 };
