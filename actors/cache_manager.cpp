@@ -1,0 +1,444 @@
+#include "actors/cache_manager.hpp"
+
+#include "actors/names.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace attune {
+namespace {
+
+std::int64_t unix_now() {
+    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+Error unknown(const std::string& name) {
+    return make_error(Errc::unknown_model, "The model `" + name + "` does not exist.", "model");
+}
+
+std::chrono::milliseconds millis(double seconds) {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+bool blocks(const NameEntry& entry, TimePoint now) {
+    if (!entry.failure || entry.copy || entry.load) return false;
+    return !entry.failure->retryable || now < entry.failure->retry_at;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- requests
+
+void CacheManagerState::wire(const PeersPtr& next) {
+    peers = next;
+    loaders.resize(peers->loaders.size());
+    for (std::size_t i = 0; i < loaders.size(); ++i)
+        if (loaders[i].actor != peers->loaders[i]) loaders[i] = LoaderSlot{peers->loaders[i], true, ++numbers};
+    if (!std::exchange(scanned, true)) scan();
+    dispatch();
+}
+
+NamePtr CacheManagerState::find(const std::string& wanted, const Caller& caller) const {
+    const auto entry = names.find(wanted);
+    return entry != names.end() && entry->second->visible_to(caller) ? entry->second : nullptr;
+}
+
+LeasePtr CacheManagerState::new_lease(std::optional<RequestId> request) {
+    auto lease = std::make_shared<Lease>();
+    lease->number = ++numbers;
+    lease->request = request;
+    lease->since = core->now();
+    return lease;
+}
+
+void CacheManagerState::tell(const Lease& lease, LeaseNews news) {
+    self->send(peers->router, lease_atom_v, *lease.request, std::move(news));
+}
+
+ColdPolicy CacheManagerState::policy_for(const LeaseAsk& ask, const Lease& lease) const {
+    if (ask.cold) return *ask.cold;
+    // Of several manifests the most careful one counts: wait before fallback before upgrade.
+    std::optional<ColdPolicy> policy;
+    for (const Lease::Part& part : lease.parts)
+        if (const auto& own = part.name->found.manifest.cold; own && (!policy || *own < *policy)) policy = own;
+    return policy.value_or(core->settings.cold.policy);
+}
+
+void CacheManagerState::lease(const LeaseAsk& ask) {
+    const LeasePtr lease = new_lease(ask.id);
+    Names hits;
+    for (const WeightedModule& module : ask.modules) {
+        const NamePtr entry = find(module.name, ask.caller);
+        if (!entry) return fail(lease, unknown(module.name));
+        if (blocks(*entry, lease->since)) return fail(lease, failure_of(*entry));
+        hits.list.push_back(module.name);
+        lease->parts.push_back(Lease::Part{entry, module.weight, nullptr, nullptr});
+    }
+    lease->policy = policy_for(ask, *lease);
+    self->send(peers->trigger, hit_atom_v, std::move(hits));
+    if (auto fits = check_fits(*lease); !fits) return fail(lease, fits.error());
+    leases[ask.id] = lease;
+    line.push_back(lease);
+    pump();
+    if (lease->stage >= Lease::Stage::ready) return;  // the router has been told
+    LeaseNews news;
+    lease->was_cold = lease->stage != Lease::Stage::installing;
+    news.kind = lease->was_cold ? LeaseNews::Kind::cold : LeaseNews::Kind::warm;
+    news.was_cold = lease->was_cold;
+    news.policy = lease->policy;
+    tell(*lease, std::move(news));
+}
+
+void CacheManagerState::release(RequestId id, bool keep_loading) {
+    const auto found = leases.find(id);
+    if (found == leases.end()) return;
+    const LeasePtr lease = found->second;
+    leases.erase(found);
+    if (keep_loading && lease->stage < Lease::Stage::ready) {
+        lease->request.reset();
+    } else {
+        let_go(*lease);
+        line.remove(lease);
+    }
+    pump();
+}
+
+// ---------------------------------------------------------------- orders
+
+void CacheManagerState::list(const Caller& caller, const ListReply& reply) {
+    std::map<const NameEntry*, int> waiting;
+    for (const LeasePtr& lease : line)
+        for (const Lease::Part& part : lease->parts)
+            if (!part.copy) ++waiting[part.name.get()];
+    auto all = std::make_shared<std::vector<ModuleStatus>>();
+    for (const auto& [unused, entry] : names) {
+        if (!entry->visible_to(caller)) continue;
+        all->push_back(status_of(*entry));
+        if (const auto found = waiting.find(entry.get()); found != waiting.end()) all->back().leases += found->second;
+    }
+    self->send(peers->trigger, list_atom_v, ModuleList(std::move(all)), reply);
+}
+
+void CacheManagerState::tokenize(const TokenizeTaskPtr& task) {
+    if (find(task->model, task->caller)) return self->send(peers->router, tokenize_atom_v, task);
+    if (task->encoded) (*task->encoded)(unknown(task->model));
+    if (task->decoded) (*task->decoded)(unknown(task->model));
+}
+
+void CacheManagerState::load_order(const LoadOrder& order) {
+    const LoadModuleRequest& request = order->request;
+    if (auto valid = check_module_name(request.name, core->info.base_id); !valid) {
+        valid.error().param = "lora_name";
+        return (*order->reply)(valid.error());
+    }
+    const auto present = names.find(request.name);
+    if (present != names.end() && !request.load_inplace)
+        return (*order->reply)(make_error(
+            Errc::already_exists, "The lora adapter '" + request.name + "' has already been loaded.", "lora_name"));
+    if (tasks.size() >= kQueuedTasks)
+        return (*order->reply)(make_error(Errc::overloaded, "too many loads are waiting"));
+    look_up(order);
+}
+
+void CacheManagerState::look_up(const LoadOrder& order) {
+    auto task = std::make_shared<LoaderTask>();
+    task->kind = LoaderTask::Kind::resolve;
+    task->name = order->request.name;
+    task->path = order->request.path;
+    enqueue(Task{task, nullptr, [this, order](Result<LoaderDonePtr> done) {
+                     if (!done) return (*order->reply)(done.error());
+                     const Result<FoundModule>& found = *(*done)->found;
+                     if (!found) return (*order->reply)(found.error());
+                     if (const auto& header = found->header; !header) {
+                         Error error = header.error();
+                         error.param = "lora_path";
+                         return (*order->reply)(error);
+                     }
+                     start_order(order, *found);
+                 }});
+}
+
+/// The second half of load_lora_adapter. Names are checked again: this message alone decides between two orders.
+void CacheManagerState::start_order(const LoadOrder& order, FoundModule found) {
+    const LoadModuleRequest& request = order->request;
+    const auto refuse = [&](Errc code, std::string text) {
+        (*order->reply)(make_error(code, std::move(text), "lora_name"));
+    };
+    const std::string taken = "The lora adapter '" + request.name + "' has already been loaded.";
+    if (const auto coming = arriving.find(request.name); coming != arriving.end()) {
+        Lease& other = *coming->second;
+        const FoundModule& theirs = other.parts.front().name->found;
+        const bool same = theirs.path == found.path && theirs.header->source == found.header->source &&
+                          other.expected_generation == request.expected_generation;
+        if (same) return other.replies.push_back(order->reply);
+        if (!request.load_inplace) return refuse(Errc::already_exists, taken);
+        return refuse(Errc::conflict, "another load of `" + request.name + "` is under way");
+    }
+    const bool present = names.contains(request.name);
+    if (present && !request.load_inplace) return refuse(Errc::already_exists, taken);
+    if (!present && names.size() + arriving.size() >= static_cast<std::size_t>(core->settings.limits.module_names))
+        return refuse(Errc::overloaded, "the limit of module names is reached");
+    const LeasePtr lease = new_lease(std::nullopt);
+    auto fresh = std::make_shared<NameEntry>();
+    fresh->found = std::move(found);
+    fresh->created = unix_now();
+    lease->parts.push_back(Lease::Part{fresh, 1.0, nullptr, nullptr});
+    lease->replies.push_back(order->reply);
+    lease->commits = true;
+    lease->inplace = request.load_inplace;
+    lease->expected_generation = request.expected_generation;
+    if (auto fits = check_fits(*lease); !fits) return fail(lease, fits.error());
+    arriving[request.name] = lease;
+    line.push_back(lease);
+    self->delayed_send(self, millis(core->settings.modules.load_timeout_s), expire_atom_v, lease->number);
+    pump();
+}
+
+void CacheManagerState::named_order(const NamedOrderPtr& order) {
+    const NamePtr entry = find(order->name, order->caller);
+    auto& reply = *order->reply;
+    if (!entry) {
+        if (order->order) return reply(unknown(order->name));
+        return reply(
+            make_error(Errc::unknown_model, "The lora adapter '" + order->name + "' cannot be found.", "lora_name"));
+    }
+    if (!order->order) {
+        ModuleStatus last = status_of(*entry);
+        remove_name(entry);
+        return reply(std::move(last));
+    }
+    switch (*order->order) {
+        case ModuleOrder::load:
+            return order_load(entry, order->reply);
+        case ModuleOrder::unload:
+            if (entry->pinned)
+                return reply(make_error(Errc::conflict, "module `" + entry->name() + "` is pinned: unpin it first"));
+            unlink(entry);
+            pump();
+            break;
+        case ModuleOrder::pin:
+            entry->pinned = true;
+            own_lease(entry, false);
+            break;
+        case ModuleOrder::unpin:
+            entry->pinned = false;
+            break;
+    }
+    reply(status_of(*entry));
+}
+
+void CacheManagerState::order_load(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply) {
+    if (!entry->found.header) {  // what the roots' scan could not read is looked at again
+        auto task = std::make_shared<LoaderTask>();
+        task->kind = LoaderTask::Kind::resolve;
+        task->name = entry->name();
+        task->path = entry->found.path.string();
+        return enqueue(Task{task, nullptr, [this, entry, reply](Result<LoaderDonePtr> done) {
+                                if (!done) return (*reply)(done.error());
+                                const Result<FoundModule>& found = *(*done)->found;
+                                if (!found || !found->header) return (*reply)(failure_of(*entry));
+                                entry->found.header = found->header;
+                                order_load(entry, reply);
+                            }});
+    }
+    if (!entry->copy) entry->failure.reset();
+    const LeasePtr lease = new_lease(std::nullopt);
+    lease->parts.push_back(Lease::Part{entry, 1.0, nullptr, nullptr});
+    lease->replies.push_back(reply);
+    if (auto fits = check_fits(*lease); !fits) return fail(lease, fits.error());
+    line.push_back(lease);
+    self->delayed_send(self, millis(core->settings.modules.load_timeout_s), expire_atom_v, lease->number);
+    pump();
+}
+
+/// The house's own wish to have a module resident.
+LeasePtr CacheManagerState::own_lease(const NamePtr& entry, bool give_up) {
+    const LeasePtr lease = new_lease(std::nullopt);
+    lease->parts.push_back(Lease::Part{entry, 1.0, nullptr, nullptr});
+    lease->give_up = give_up;
+    if (blocks(*entry, lease->since) || !entry->found.header || !check_fits(*lease)) return lease;
+    line.push_back(lease);
+    pump();
+    return lease;
+}
+
+void CacheManagerState::expire(std::uint64_t number) {
+    const auto load = std::find_if(loads.begin(), loads.end(), [&](const LoadPtr& l) { return l->number == number; });
+    if (load != loads.end() && (*load)->running && !(*load)->expired) {
+        const LoadPtr late = *load;
+        late->expired = true;
+        if (core->metrics) core->metrics->loaded("timeout", core->settings.modules.load_timeout_s);
+        fail_load(late, make_error(Errc::timeout, "it was not read in time"));
+        pump();
+        return;
+    }
+    const auto lease = std::find_if(line.begin(), line.end(), [&](const LeasePtr& l) { return l->number == number; });
+    if (lease != line.end() && (*lease)->stage == Lease::Stage::queued)
+        fail(*lease, make_error(Errc::no_room, "no host memory became free for it in time"));
+}
+
+// ---------------------------------------------------------------- trigger
+
+void CacheManagerState::prefetch(const std::vector<std::string>& wanted) {
+    for (const std::string& one : wanted)
+        if (const auto entry = names.find(one); entry != names.end() && entry->second->tier() != Tier::resident)
+            own_lease(entry->second, true);
+}
+
+void CacheManagerState::unload_idle(const std::vector<std::string>& unwanted) {
+    for (const std::string& one : unwanted) {
+        const auto entry = names.find(one);
+        if (entry == names.end() || !entry->second->copy) continue;
+        const CopyPtr copy = entry->second->copy;
+        // Between the trigger's plan and now a request may have come: leases and pins decide here.
+        if (copy->idle() && !copy->pinned()) evict(copy);
+    }
+    pump();
+}
+
+void CacheManagerState::tell_usage() {
+    auto usage = std::make_shared<CacheUsage>();
+    std::vector<std::string> missing;
+    for (const auto& [one, entry] : names) {
+        if (entry->pinned && entry->tier() != Tier::resident) missing.push_back(one);
+        if (!entry->copy) continue;
+        const bool busy = !entry->copy->idle();
+        usage->loaded.push_back({one, busy, entry->copy->pinned(), entry->copy->module->host_bytes});
+    }
+    usage->host_used = host_used;
+    usage->host_capacity = core->settings.modules.host_bytes;
+    usage->device_used = device_used;
+    usage->device_capacity = core->settings.modules.device_bytes;
+    self->send(peers->trigger, usage_atom_v, CacheUsagePtr(std::move(usage)));
+    prefetch(missing);  // a pin that found no room is tried again
+}
+
+// ---------------------------------------------------------------- names
+
+void CacheManagerState::scan() {
+    auto task = std::make_shared<LoaderTask>();
+    task->kind = LoaderTask::Kind::scan;
+    enqueue(Task{task, nullptr, [this](Result<LoaderDonePtr> done) {
+                     if (done) apply_scan(std::move((*done)->scan));
+                     if (!core->health->seeded.exchange(true) && core->on_seeded) core->on_seeded();
+                 }});
+}
+
+void CacheManagerState::apply_scan(ScanResult scan) {
+    std::set<std::string> seen;
+    std::vector<NamePtr> pins;
+    const auto& wanted_pins = core->settings.modules.pinned;
+    for (FoundModule& found : scan.modules) {
+        const std::string key = found.name;
+        seen.insert(key);
+        NamePtr entry = names.contains(key) ? names[key] : nullptr;
+        if (entry && !entry->from_root) {
+            scan.refused.push_back("module `" + key + "`: the name is taken by a module that was loaded by order");
+            continue;
+        }
+        const bool changed = !entry || entry->found.path != found.path || !entry->found.header || !found.header ||
+                             !(entry->found.header->source == found.header->source);
+        if (!entry) {
+            if (names.size() >= static_cast<std::size_t>(core->settings.limits.module_names)) {
+                scan.refused.push_back("module `" + key + "`: the limit of module names is reached");
+                continue;
+            }
+            entry = std::make_shared<NameEntry>();
+            entry->created = unix_now();
+            entry->from_root = entry->listed = true;
+            entry->pinned =
+                found.manifest.pin || std::find(wanted_pins.begin(), wanted_pins.end(), key) != wanted_pins.end();
+            if (entry->pinned) pins.push_back(entry);
+            names[key] = entry;
+        }
+        if (changed) entry->failure.reset();
+        if (!found.header) entry->failure = LoadFailure{found.header.error(), false, 1, {}};
+        entry->found = std::move(found);
+    }
+    std::vector<NamePtr> gone;
+    for (const auto& [key, entry] : names)
+        if (entry->from_root && !seen.contains(key)) gone.push_back(entry);
+    for (const NamePtr& entry : gone) remove_name(entry);
+    for (const std::string& sentence : scan.refused) log(LogLevel::warn, sentence);
+    refused = static_cast<int>(scan.refused.size());
+    send_rules();
+    for (const NamePtr& entry : pins) own_lease(entry, false);
+}
+
+void CacheManagerState::remove_name(const NamePtr& entry) {
+    entry->listed = false;
+    entry->pinned = false;
+    names.erase(entry->name());
+    unlink(entry);
+    send_rules();
+    pump();
+}
+
+/// The name lets go of its generation, which lives on while it is leased or has another name.
+void CacheManagerState::unlink(const NamePtr& entry) {
+    const CopyPtr copy = std::exchange(entry->copy, nullptr);
+    if (!copy) return;
+    std::erase(copy->aliases, entry.get());
+    drop_if_unused(copy);
+}
+
+void CacheManagerState::send_rules() {
+    auto rules = std::make_shared<std::vector<RouteRule>>();
+    for (const auto& [unused, entry] : names)
+        if (entry->found.manifest.rule) rules->push_back(*entry->found.manifest.rule);
+    self->send(peers->router, rules_atom_v, Rules(std::move(rules)));
+}
+
+void CacheManagerState::fill_metrics(const TextReply& reply) {
+    Metrics::Tiers tiers;
+    for (const auto& [key, entry] : names) {
+        const Tier tier = entry->tier();
+        tiers.pinned += entry->pinned;
+        tiers.cold += tier == Tier::cold;
+        tiers.loading += tier == Tier::loading;
+        tiers.host += tier == Tier::host;
+        tiers.resident += tier == Tier::resident;
+        tiers.failed += tier == Tier::failed;
+        if (entry->copy) tiers.loaded.push_back({key, tier == Tier::resident, entry->pinned});
+    }
+    for (const auto& [generation, copy] : copies) {
+        tiers.resident_generations += copy->place == Copy::Place::resident;
+        tiers.retired_generations += copy->aliases.empty();
+    }
+    tiers.leases = static_cast<int>(leases.size());
+    tiers.host_used = host_used;
+    tiers.host_capacity = core->settings.modules.host_bytes;
+    tiers.device_used = device_used;
+    tiers.device_capacity = core->settings.modules.device_bytes;
+    if (core->metrics) {
+        core->metrics->tiers(tiers);
+        core->metrics->refused(refused);
+    }
+    self->send(peers->router, metrics_atom_v, reply);
+}
+
+CacheManagerActor::behavior_type cache_manager(CacheManagerActor::stateful_pointer<CacheManagerState> self,
+                                               CorePtr core) {
+    auto& state = self->state;
+    state.self = self;
+    state.core = std::move(core);
+    return {
+        [&state](wire_atom, const PeersPtr& peers) { state.wire(peers); },
+        [&state](lease_atom, const LeaseAsk& ask) { state.lease(ask); },
+        [&state](release_atom, RequestId id, bool keep_loading) { state.release(id, keep_loading); },
+        [&state](list_atom, const Caller& caller, const ListReply& reply) { state.list(caller, reply); },
+        [&state](load_atom, const LoadOrder& order) { state.load_order(order); },
+        [&state](order_atom, const NamedOrderPtr& order) { state.named_order(order); },
+        [&state](prefetch_atom, const Names& names) { state.prefetch(names.list); },
+        [&state](unload_atom, const Names& names) { state.unload_idle(names.list); },
+        [&state](usage_atom) { state.tell_usage(); },
+        [&state](expire_atom, std::uint64_t number) { state.expire(number); },
+        [&state](tokenize_atom, const TokenizeTaskPtr& task) { state.tokenize(task); },
+        [&state](reload_atom) { state.scan(); },
+        [&state](metrics_atom, const TextReply& reply) { state.fill_metrics(reply); },
+    };
+}
+
+}  // namespace attune

@@ -1,0 +1,338 @@
+#include "actors/cache_manager.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace attune {
+namespace {
+
+std::set<CopyPtr> distinct_copies(const Lease& lease) {
+    std::set<CopyPtr> copies;
+    for (const Lease::Part& part : lease.parts)
+        if (part.copy) copies.insert(part.copy);
+    return copies;
+}
+
+bool is_complete(const Lease& lease) {
+    return std::all_of(lease.parts.begin(), lease.parts.end(), [](const Lease::Part& part) { return part.copy; });
+}
+
+bool all_resident(const Lease& lease) {
+    return std::all_of(lease.parts.begin(), lease.parts.end(),
+                       [](const Lease::Part& part) { return part.copy && part.copy->place == Copy::Place::resident; });
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- the line
+
+/// Moves every waiting lease as far as it can go, in arrival order; again while something moved.
+void CacheManagerState::pump() {
+    choose_handover();
+    for (bool moved = true; moved;) {
+        moved = false;
+        const std::vector<LeasePtr> waiting(line.begin(), line.end());
+        for (const LeasePtr& lease : waiting) {
+            const auto before = lease->stage;
+            advance(lease);
+            if (lease->stage != before) moved = true;
+        }
+        if (starving && starving->stage >= Lease::Stage::installing) choose_handover();
+    }
+}
+
+void CacheManagerState::advance(const LeasePtr& lease) {
+    if (lease->stage == Lease::Stage::queued) {
+        if (!try_hold(*lease)) {
+            if (lease->give_up) finish_own(lease);
+            return;
+        }
+    }
+    if (lease->stage == Lease::Stage::loading && is_complete(*lease)) lease->stage = Lease::Stage::placing;
+    if (lease->stage == Lease::Stage::placing) {
+        if (lease->commits) {
+            if (auto done = commit(*lease); !done) return fail(lease, done.error());
+        }
+        if (auto fits = check_fits(*lease); !fits) {
+            // An order has loaded what was asked; that it can never be resident is for its requests to hear.
+            if (!lease->request) return finish_own(lease);
+            return fail(lease, fits.error());
+        }
+        if (!try_place(*lease)) {
+            // The house's own wishes do not queue for slots: what is in host memory is warm enough.
+            if (!lease->request) finish_own(lease);
+            return;
+        }
+    }
+    if (lease->stage == Lease::Stage::installing && all_resident(*lease)) became_ready(lease);
+}
+
+std::uint64_t CacheManagerState::device_need(const Lease& lease) const {
+    std::uint64_t bytes = 0;
+    for (const CopyPtr& copy : distinct_copies(lease))
+        if (copy->place == Copy::Place::host) bytes += copy->slot_bytes;
+    return bytes;
+}
+
+/// A set that could never fit is refused at once, with both sizes.
+Result<void> CacheManagerState::check_fits(const Lease& lease) const {
+    std::set<const void*> counted;
+    std::uint64_t host = 0;
+    std::uint64_t device = 0;
+    for (const Lease::Part& part : lease.parts) {
+        const CopyPtr& copy = part.copy ? part.copy : part.name->copy;
+        if (!counted.insert(copy ? static_cast<const void*>(copy.get()) : part.name.get()).second) continue;
+        host += copy ? copy->module->host_bytes : part.name->parsed_bytes();
+        device += copy ? copy->slot_bytes : part.name->known_slot_bytes;
+    }
+    const auto refuse = [](std::uint64_t need, const char* where, std::uint64_t have) {
+        return make_error(Errc::invalid_argument,
+                          "the modules need " + std::to_string(need) + " bytes of " + where +
+                              " memory, the budget is " + std::to_string(have),
+                          "model");
+    };
+    if (host > core->settings.modules.host_bytes) return refuse(host, "host", core->settings.modules.host_bytes);
+    if (device > core->settings.modules.device_bytes)
+        return refuse(device, "device", core->settings.modules.device_bytes);
+    return {};
+}
+
+bool CacheManagerState::make_device_room(std::uint64_t bytes, const Lease* keep) {
+    const std::uint64_t capacity = core->settings.modules.device_bytes;
+    const std::set<CopyPtr> wanted = keep ? distinct_copies(*keep) : std::set<CopyPtr>{};
+    std::vector<CopyPtr> evictable;
+    std::uint64_t freeable = 0;
+    for (const auto& [generation, copy] : copies) {
+        if (copy->place != Copy::Place::resident || copy->users > 0 || copy->pinned() || wanted.contains(copy))
+            continue;
+        evictable.push_back(copy);
+        freeable += copy->slot_bytes;
+    }
+    if (device_used + bytes > capacity + freeable) return false;
+    std::sort(evictable.begin(), evictable.end(),
+              [](const CopyPtr& a, const CopyPtr& b) { return a->last_used < b->last_used; });
+    for (const CopyPtr& copy : evictable) {
+        if (device_used + bytes <= capacity) break;
+        if (core->metrics) core->metrics->evicted("resident");
+        leave_slot(copy);
+    }
+    return true;
+}
+
+/// Slots for the whole set or none.
+bool CacheManagerState::try_place(Lease& lease) {
+    const bool first = starving.get() == &lease;
+    if (lease.retry_after == releases) return false;
+    const std::set<CopyPtr> set = distinct_copies(lease);
+    if (!first && std::any_of(set.begin(), set.end(), [](const CopyPtr& copy) { return copy->handover; })) return false;
+    if (const std::uint64_t bytes = device_need(lease); bytes > 0) {
+        if (starving && !first) return false;
+        if (!make_device_room(bytes, &lease)) return false;
+    }
+    for (Lease::Part& part : lease.parts) {
+        ++part.copy->users;
+        part.copy->last_used = core->now();
+    }
+    lease.stage = Lease::Stage::installing;
+    for (const CopyPtr& copy : set)
+        if (copy->place == Copy::Place::host) install(copy);
+    return true;
+}
+
+void CacheManagerState::install(const CopyPtr& copy) {
+    copy->place = Copy::Place::installing;
+    device_used += copy->slot_bytes;
+    self->request(peers->executor, caf::infinite, install_atom_v, copy->module)
+        .then([this, copy](SlotId slot) { installed(copy, slot); },
+              [this, copy](const caf::error& error) { installed(copy, from_caf(error)); });
+}
+
+void CacheManagerState::installed(const CopyPtr& copy, const Result<SlotId>& result) {
+    if (result) {
+        copy->place = Copy::Place::resident;
+        copy->slot = *result;
+    } else {
+        copy->place = Copy::Place::host;
+        device_used -= copy->slot_bytes;
+        // No room although the bytes are there: the arena is in pieces. Idle modules leave, and the set tries again.
+        const bool room = result.error().code == Errc::no_room;
+        const std::vector<LeasePtr> waiting(line.begin(), line.end());
+        for (const LeasePtr& lease : waiting) {
+            if (lease->stage != Lease::Stage::installing || !distinct_copies(*lease).contains(copy)) continue;
+            for (Lease::Part& part : lease->parts) --part.copy->users;
+            lease->stage = Lease::Stage::placing;
+            int left = 0;
+            int others = 0;
+            for (const auto& [generation, other] : copies) {
+                if (other == copy || other->place == Copy::Place::host) continue;
+                if (other->users > 0 || other->pinned() || other->place == Copy::Place::installing) {
+                    ++others;
+                    continue;
+                }
+                leave_slot(other);
+                ++left;
+            }
+            if (!room || (left == 0 && others == 0))
+                fail(lease, result.error());
+            else if (left == 0)
+                lease->retry_after = releases;
+        }
+    }
+    drop_if_unused(copy);
+    pump();
+}
+
+void CacheManagerState::leave_slot(const CopyPtr& copy) {
+    if (copy->place != Copy::Place::resident) return;
+    self->send(peers->executor, remove_atom_v, copy->slot);
+    copy->place = Copy::Place::host;
+    device_used -= copy->slot_bytes;
+}
+
+/// A request that waited long enough goes first: nobody else takes new room, and of the modules in its way as many as
+/// it needs take no new request until it has its place. Those in flight end as they would.
+void CacheManagerState::choose_handover() {
+    for (const auto& [generation, copy] : copies) copy->handover = false;
+    starving = nullptr;
+    const TimePoint now = core->now();
+    for (const LeasePtr& lease : line) {
+        const bool waits = lease->stage == Lease::Stage::queued || lease->stage == Lease::Stage::placing;
+        if (!lease->request || !waits || now - lease->since < kHandover) continue;
+        starving = lease;
+        break;
+    }
+    if (!starving) return;
+    const bool for_host = starving->stage == Lease::Stage::queued;
+    const std::uint64_t capacity = for_host ? core->settings.modules.host_bytes : core->settings.modules.device_bytes;
+    std::uint64_t used = for_host ? host_used : device_used;
+    const std::uint64_t need = for_host ? host_need(*starving) : device_need(*starving);
+    std::vector<CopyPtr> busy;
+    for (const auto& [generation, copy] : copies) {
+        const bool wanted = std::any_of(starving->parts.begin(), starving->parts.end(), [&](const Lease::Part& part) {
+            return part.copy == copy || part.name->copy == copy;
+        });
+        if (wanted || copy->pinned() || (!for_host && copy->place == Copy::Place::host)) continue;
+        const std::uint64_t bytes = for_host ? copy->module->host_bytes : copy->slot_bytes;
+        const bool in_use = for_host ? !copy->idle() : copy->users > 0;
+        if (in_use)
+            busy.push_back(copy);
+        else
+            used -= std::min(used, bytes);
+    }
+    std::sort(busy.begin(), busy.end(), [](const CopyPtr& a, const CopyPtr& b) { return a->leases < b->leases; });
+    for (const CopyPtr& copy : busy) {
+        if (used + need <= capacity) break;
+        copy->handover = true;
+        used -= std::min(used, for_host ? copy->module->host_bytes : copy->slot_bytes);
+    }
+}
+
+// ---------------------------------------------------------------- ends of a wait
+
+void CacheManagerState::became_ready(const LeasePtr& lease) {
+    lease->stage = Lease::Stage::ready;
+    line.remove(lease);
+    if (!lease->request) return finish_own(lease);
+    LeaseNews news;
+    news.kind = LeaseNews::Kind::ready;
+    news.was_cold = lease->was_cold;
+    news.policy = lease->policy;
+    for (const Lease::Part& part : lease->parts) {
+        if (part.weight == 0) continue;  // named, so it must exist and load, but it is switched off
+        const Module& module = *part.copy->module;
+        AppliedModule applied{ModuleId{part.name->name(), module.id.generation}, part.weight, module.unverified};
+        news.modules.push_back(JobModule{part.copy->slot, std::move(applied)});
+    }
+    tell(*lease, std::move(news));
+}
+
+void CacheManagerState::fail(const LeasePtr& lease, const Error& error) {
+    let_go(*lease);
+    line.remove(lease);
+    if (lease->commits) arriving.erase(lease->parts.front().name->name());
+    for (const auto& reply : lease->replies)
+        (*reply)(lease->commits ? make_error(error.code, error.message, "lora_path") : error);
+    if (!lease->request) return;
+    leases.erase(*lease->request);
+    LeaseNews news;
+    news.kind = LeaseNews::Kind::failed;
+    news.was_cold = lease->was_cold;
+    news.policy = lease->policy;
+    news.error = error;
+    tell(*lease, std::move(news));
+}
+
+/// Gives back whatever the lease holds; afterwards it is over.
+void CacheManagerState::let_go(Lease& lease) {
+    const bool in_slots = lease.stage == Lease::Stage::installing || lease.stage == Lease::Stage::ready;
+    lease.stage = Lease::Stage::over;
+    ++releases;
+    std::vector<LoadPtr> waited;
+    for (Lease::Part& part : lease.parts) {
+        if (part.load) waited.push_back(std::exchange(part.load, nullptr));
+        if (!part.copy) continue;
+        if (in_slots) --part.copy->users;
+        --part.copy->leases;
+        part.copy->last_used = core->now();
+        drop_if_unused(part.copy);
+    }
+    // A shadow name that was never listed must not keep its copy alive.
+    if (lease.commits && !lease.parts.front().name->listed) unlink(lease.parts.front().name);
+    for (const LoadPtr& load : waited) abandon(load);
+}
+
+/// The house's own lease ends here: order, pin or prefetch.
+void CacheManagerState::finish_own(const LeasePtr& lease) {
+    const NamePtr entry = lease->parts.front().name;
+    const bool was_held = lease->stage >= Lease::Stage::placing;
+    let_go(*lease);
+    line.remove(lease);
+    const Error no_room = make_error(Errc::no_room, "no host memory is free for module `" + entry->name() + "` now");
+    for (const auto& reply : lease->replies) {
+        if (was_held)
+            (*reply)(status_of(*entry));
+        else
+            (*reply)(no_room);
+    }
+}
+
+/// The checked module gets its name, or its name's next generation, in this one message.
+Result<void> CacheManagerState::commit(Lease& lease) {
+    const NamePtr fresh = lease.parts.front().name;
+    arriving.erase(fresh->name());
+    lease.commits = false;
+    const auto refuse = [&](Error error) {
+        unlink(fresh);
+        return error;
+    };
+    const auto present = names.find(fresh->name());
+    if (present == names.end()) {
+        if (lease.expected_generation)
+            return refuse(make_error(Errc::conflict, "module `" + fresh->name() + "` has no generation to replace"));
+        fresh->listed = true;
+        names[fresh->name()] = fresh;
+        send_rules();
+        return {};
+    }
+    const NamePtr entry = present->second;
+    if (!lease.inplace)
+        return refuse(make_error(Errc::already_exists,
+                                 "The lora adapter '" + fresh->name() + "' has already been loaded.", "lora_name"));
+    if (lease.expected_generation && (!entry->copy || entry->copy->module->id.generation != *lease.expected_generation))
+        return refuse(make_error(Errc::conflict, "module `" + fresh->name() + "` is not at the expected generation"));
+    const CopyPtr next = lease.parts.front().copy;
+    unlink(fresh);
+    unlink(entry);
+    entry->from_root = entry->from_root && entry->found.path == fresh->found.path;
+    entry->found.path = fresh->found.path;
+    entry->found.header = fresh->found.header;
+    entry->failure.reset();
+    entry->known_slot_bytes = next->slot_bytes;
+    entry->copy = next;
+    next->aliases.push_back(entry.get());
+    lease.parts.front().name = entry;
+    if (core->metrics) core->metrics->swapped();
+    return {};
+}
+
+}  // namespace attune

@@ -1,0 +1,143 @@
+#include "actors/executor.hpp"
+
+#include <utility>
+
+namespace attune {
+
+bool ExecutorState::step() {
+    take_in();
+    if (!core->engine->has_work()) {
+        report_ended_sinks();
+        return !core->inbox->park();
+    }
+    run_step();
+    return true;
+}
+
+/// Jobs pushed before a message was sent are in the engine before it is handled.
+void ExecutorState::take_in() {
+    core->inbox->drain([this](JobPtr job) {
+        const RequestId id = job->id;
+        auto sink = std::dynamic_pointer_cast<OnceSink>(job->sink);
+        if (!sink) sink = std::make_shared<OnceSink>(job->sink);
+        job->sink = sink;
+        running_[id] = sink;
+        try {
+            core->engine->add(std::move(job));
+        } catch (...) {
+            sink->fail(make_error(Errc::internal, "the engine could not take the request"));
+        }
+        if (sink->ended()) report({id});  // it could never run
+    });
+}
+
+void ExecutorState::run_step() {
+    try {
+        const StepReport step = core->engine->step();
+        faults_ = 0;
+        std::vector<RequestId> ids;
+        for (const EndedRequest& ended : step.ended) {
+            ids.push_back(ended.id);
+            if (core->metrics) core->metrics->ended(ended);
+        }
+        if (core->metrics) core->metrics->step(step, core->engine->stats());
+        report(std::move(ids));
+    } catch (...) {
+        // Engine::step() catches what a batch throws; whatever comes through is not tied to one batch.
+        if (core->metrics) core->metrics->step_failed();
+        fail_all();
+        if (++faults_ >= kFaultsInARow) self->quit(caf::exit_reason::unhandled_exception);
+    }
+}
+
+void ExecutorState::fail_all() {
+    std::vector<RequestId> ids;
+    for (const auto& [id, sink] : running_) {
+        sink->fail(make_error(Errc::internal, "the engine met an unforeseen fault"));
+        ids.push_back(id);
+    }
+    for (const RequestId id : ids) {
+        try {
+            core->engine->cancel(id);
+        } catch (...) {
+        }
+    }
+    report(std::move(ids));
+}
+
+void ExecutorState::cancel(RequestId id) {
+    take_in();
+    const auto found = running_.find(id);
+    if (found == running_.end()) return;
+    const auto sink = found->second;
+    try {
+        core->engine->cancel(id);
+    } catch (...) {
+    }
+    sink->fail(make_error(Errc::cancelled, "cancelled"));  // unless the engine has told it
+    report({id});
+    if (core->metrics) core->metrics->step({}, core->engine->stats());
+}
+
+void ExecutorState::switch_modules(RequestId id, const JobModules& modules) {
+    take_in();
+    bool done = false;
+    try {
+        done = running_.contains(id) && core->engine->switch_modules(id, modules.list);
+    } catch (...) {
+    }
+    self->send(peers->router, switch_atom_v, id, done);
+}
+
+caf::result<SlotId> ExecutorState::install(const ModulePtr& module) {
+    try {
+        auto slot = core->engine->install(module);
+        if (slot) return *slot;
+        return to_caf(slot.error());
+    } catch (...) {
+        return to_caf(
+            make_error(Errc::internal, "installing module `" + module->id.name + "` met an unforeseen fault"));
+    }
+}
+
+void ExecutorState::remove(SlotId slot) {
+    try {
+        core->engine->remove(slot);
+    } catch (...) {
+        log(LogLevel::error, "a slot could not be freed");
+    }
+}
+
+void ExecutorState::report(std::vector<RequestId> ids) {
+    if (ids.empty()) return;
+    for (const RequestId id : ids) running_.erase(id);
+    self->send(peers->router, ended_atom_v, EndedBatch{std::move(ids)});
+}
+
+/// An idle engine holds nobody: whoever was not reported has ended all the same.
+void ExecutorState::report_ended_sinks() {
+    std::vector<RequestId> ids;
+    for (const auto& [id, sink] : running_) {
+        sink->fail(make_error(Errc::internal, "the engine lost the request"));
+        ids.push_back(id);
+    }
+    report(std::move(ids));
+}
+
+ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorState> self, CorePtr core) {
+    auto& state = self->state;
+    state.self = self;
+    state.core = std::move(core);
+    return {
+        [&state](wire_atom, const PeersPtr& peers) { state.peers = peers; },
+        [&state, self](step_atom) {
+            if (state.step()) self->send(self, step_atom_v);
+        },
+        [&state](cancel_atom, RequestId id) { state.cancel(id); },
+        [&state](switch_atom, RequestId id, const JobModules& modules) { state.switch_modules(id, modules); },
+        [&state](install_atom, const ModulePtr& module) { return state.install(module); },
+        [&state](remove_atom, SlotId slot) { state.remove(slot); },
+    };
+}
+
+}  // namespace attune

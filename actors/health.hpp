@@ -1,0 +1,31 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+
+namespace attune {
+
+/// What `/ready` asks. Gateway::ready() is synchronous and may come from any thread, so these few facts are atomics
+/// beside the messages that cause them.
+struct Health {
+    std::atomic<bool> seeded{false};  ///< the first look at the module roots is over
+    std::atomic<bool> draining{false};
+    std::atomic<bool> alarm{false};  ///< latched: a damaged base serves nobody until the process is started again
+    std::atomic<bool> lost{false};   ///< an actor that cannot be restarted is gone
+
+    bool ready(std::string* why) const {
+        const char* missing = nullptr;
+        if (lost)
+            missing = "a part of the server is gone";
+        else if (alarm)
+            missing = "the audit found the resident base changed";
+        else if (draining)
+            missing = "draining";
+        else if (!seeded)
+            missing = "looking at the module roots";
+        if (missing && why) *why = missing;
+        return missing == nullptr;
+    }
+};
+
+}  // namespace attune

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "actors/messages.hpp"
+
+#include <caf/all.hpp>
+
+#include <vector>
+
+namespace attune {
+
+using ExecutorActor =
+    caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>,
+                     // One engine step. Sent by the inbox's bell and, while work remains, by the executor itself.
+                     caf::reacts_to<step_atom>,
+                     // The request leaves the engine before the next step. Jobs pushed before are taken in first.
+                     caf::reacts_to<cancel_atom, RequestId>,
+                     // Cold policy upgrade: from the next step on, these modules make the request's tokens.
+                     caf::reacts_to<switch_atom, RequestId, JobModules>,
+                     // Makes a module usable from the next step on.
+                     caf::replies_to<install_atom, ModulePtr>::with<SlotId>,
+                     // Frees a slot that no request uses.
+                     caf::reacts_to<remove_atom, SlotId>>;
+
+using RouterActor =
+    caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>, caf::reacts_to<submit_atom, SubmissionPtr>,
+                     caf::reacts_to<cancel_atom, RequestId>,
+                     // From the cache_manager: how a lease stands.
+                     caf::reacts_to<lease_atom, RequestId, LeaseNews>,
+                     // From the executor: these requests left the engine.
+                     caf::reacts_to<ended_atom, EndedBatch>,
+                     // From the executor: the switch was made, or the request could not be switched.
+                     caf::reacts_to<switch_atom, RequestId, bool>,
+                     // Its own delayed message: a request waited for its module, or lived, long enough.
+                     caf::reacts_to<expire_atom, RequestId>, caf::reacts_to<tokenize_atom, TokenizeTaskPtr>,
+                     // The rules of routes.toml, and those of the trusted manifests.
+                     caf::reacts_to<routes_atom, RouteFilePtr>, caf::reacts_to<rules_atom, Rules>,
+                     // Answers when no request is left.
+                     caf::reacts_to<drain_atom, DoneReply>,
+                     // Ends every request now.
+                     caf::reacts_to<quit_atom>,
+                     // The executor or the cache_manager is gone: nothing can be answered any more.
+                     caf::reacts_to<lost_atom>,
+                     // The text of /metrics, after the cache_manager has filled in its gauges.
+                     caf::reacts_to<metrics_atom, TextReply>>;
+
+using CacheManagerActor = caf::typed_actor<
+    caf::reacts_to<wire_atom, PeersPtr>,
+    // Look-up and lease in one message; news go to the router.
+    caf::reacts_to<lease_atom, LeaseAsk>,
+    // The request needs its modules no longer. True: what was being loaded for it is loaded all the same.
+    caf::reacts_to<release_atom, RequestId, bool>, caf::reacts_to<list_atom, Caller, ListReply>,
+    caf::reacts_to<load_atom, LoadOrder>, caf::reacts_to<order_atom, NamedOrderPtr>,
+    // From the trigger.
+    caf::reacts_to<prefetch_atom, Names>, caf::reacts_to<unload_atom, Names>, caf::reacts_to<usage_atom>,
+    // Its own delayed message: a load (by its number) took too long.
+    caf::reacts_to<expire_atom, std::uint64_t>,
+    // Checks that the model named exists for the caller, then hands on to the router.
+    caf::reacts_to<tokenize_atom, TokenizeTaskPtr>,
+    // Looks at the module roots again.
+    caf::reacts_to<reload_atom>, caf::reacts_to<metrics_atom, TextReply>>;
+
+using LoaderActor = caf::typed_actor<caf::replies_to<work_atom, LoaderTaskPtr>::with<LoaderDonePtr>>;
+
+using PreparerActor = caf::typed_actor<caf::replies_to<prepare_atom, PrepareTaskPtr>::with<PreparedPtr>,
+                                       caf::reacts_to<tokenize_atom, TokenizeTaskPtr>>;
+
+using TriggerActor = caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>,
+                                      // A request named these modules.
+                                      caf::reacts_to<hit_atom, Names>,
+                                      // Its own delayed message: time to plan.
+                                      caf::reacts_to<tick_atom>, caf::reacts_to<usage_atom, CacheUsagePtr>,
+                                      // Fills in hits per minute and answers.
+                                      caf::reacts_to<list_atom, ModuleList, ListReply>>;
+
+using AuditorActor = caf::typed_actor<
+    // Its own delayed message: one slice of the background pass.
+    caf::reacts_to<tick_atom>,
+    // One slice of a pass that was asked for.
+    caf::reacts_to<step_atom>,
+    // The present state; true: after a full pass.
+    caf::reacts_to<audit_atom, bool, AuditReply>>;
+
+using SupervisorActor = caf::typed_actor<
+    // Everybody's handles as they are now.
+    caf::replies_to<peers_atom>::with<PeersPtr>, caf::reacts_to<audit_atom, bool, AuditReply>>;
+
+struct Peers {
+    ExecutorActor executor;
+    RouterActor router;
+    CacheManagerActor cache_manager;
+    TriggerActor trigger;
+    AuditorActor auditor;
+    std::vector<LoaderActor> loaders;
+    std::vector<PreparerActor> preparers;
+};
+
+}  // namespace attune

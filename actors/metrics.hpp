@@ -1,0 +1,66 @@
+#pragma once
+
+#include "attune/gateway.hpp"
+#include "attune/settings.hpp"
+#include "engine/engine.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+/// Everything `/metrics` shows, in prometheus-cpp's registry. Thread-safe: actors write from their own threads.
+class Metrics {
+public:
+    Metrics(const ServerInfo& info, const Settings& settings, const EngineStats& stats);
+    ~Metrics();
+    Metrics(const Metrics&) = delete;
+    Metrics& operator=(const Metrics&) = delete;
+
+    // executor
+    void step(const StepReport& report, const EngineStats& stats);
+    void ended(const EndedRequest& request);
+    void step_failed();
+    // router
+    void admitted(int n, int max_tokens, bool streamed);
+    void rejected(const std::string& reason);
+    /// Names with requests in flight, and requests that are not in the engine yet.
+    void requests(const std::vector<std::string>& running, const std::vector<std::string>& waiting, int queued);
+    void cold(const std::string& word);
+    // cache_manager
+    struct Loaded {
+        std::string name;
+        bool resident = false;
+        bool pinned = false;
+    };
+    struct Tiers {
+        int cold = 0, loading = 0, host = 0, resident = 0, failed = 0;
+        int pinned = 0;
+        int leases = 0;
+        int resident_generations = 0;
+        int retired_generations = 0;
+        std::uint64_t host_used = 0, host_capacity = 0, device_used = 0, device_capacity = 0;
+        std::vector<Loaded> loaded;
+    };
+    void tiers(const Tiers& tiers);
+    void loaded(const std::string& outcome, double seconds);
+    void evicted(const std::string& from);
+    void swapped();
+    void refused(int modules);
+    // auditor
+    void audit_pass(bool clean);
+    void alarm();
+    // supervisor
+    void restarted(const std::string& actor);
+
+    /// Prometheus text format.
+    std::string text() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace attune

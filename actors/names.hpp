@@ -1,0 +1,12 @@
+#pragma once
+
+#include "attune/result.hpp"
+
+#include <string_view>
+
+namespace attune {
+
+/// DESIGN §4: 1-128 letters (any script, NFC) and digits, with `.`, `_` and `-` inside; not `auto`, not the base's id.
+Result<void> check_module_name(std::string_view name, std::string_view base_id);
+
+}  // namespace attune

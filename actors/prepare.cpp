@@ -1,0 +1,174 @@
+#include "actors/prepare.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <random>
+#include <utility>
+
+namespace attune {
+namespace {
+
+using nlohmann::json;
+
+std::uint64_t draw_seed() {
+    thread_local std::mt19937_64 source{std::random_device{}()};
+    return source();
+}
+
+Result<std::vector<TokenId>> tokenize_chat(const PrepareParts& parts, const ChatPrompt& chat) {
+    if (!parts.tokenizer || !parts.chat_template)
+        return make_error(Errc::invalid_argument, "this model has no chat template: use /v1/completions", "messages");
+    auto rendered = parts.chat_template->render(chat);
+    if (!rendered) return rendered.error();
+    // The template writes BOS and the like itself, so the tokenizer adds nothing.
+    return parts.tokenizer->encode(rendered->text, false, rendered->literal);
+}
+
+Result<std::vector<TokenId>> checked_ids(const PrepareParts& parts, const std::vector<TokenId>& ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        if (ids[i] < 0 || ids[i] >= parts.vocab_size)
+            return make_error(Errc::invalid_argument,
+                              "prompt[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
+                                  ", the vocabulary ends at " + std::to_string(parts.vocab_size - 1),
+                              "prompt");
+    return ids;
+}
+
+Result<void> fit_length(const PrepareParts& parts, PreparedPrompt& prompt) {
+    const int tokens = static_cast<int>(prompt.ids.size());
+    int limit = parts.max_model_len;
+    std::string what = "the model's context of ";
+    if (parts.kv_positions > 0 && parts.kv_positions < limit) {
+        limit = parts.kv_positions;
+        what = "the KV cache of ";
+    }
+    const auto exceeded = [](std::string text) {
+        return make_error(Errc::context_exceeded, std::move(text), "prompt");
+    };
+    const std::string prompt_size = "the prompt has " + std::to_string(tokens) + " tokens";
+    if (parts.max_prompt_tokens > 0 && tokens > parts.max_prompt_tokens)
+        return exceeded(prompt_size + ", the limit is " + std::to_string(parts.max_prompt_tokens));
+    SamplingParams& sampling = prompt.sampling;
+    if (!sampling.max_tokens) {
+        if (tokens >= limit) return exceeded(prompt_size + ", which leaves no room in " + what + std::to_string(limit));
+        sampling.max_tokens = limit - tokens;
+        return {};
+    }
+    // 64 bits: max_tokens is the client's and may be near the int's end.
+    if (static_cast<std::int64_t>(tokens) + *sampling.max_tokens > limit)
+        return exceeded(prompt_size + " and max_tokens is " + std::to_string(*sampling.max_tokens) +
+                        ": together they exceed " + what + std::to_string(limit));
+    return {};
+}
+
+Result<void> check_ids_in_sampling(const PrepareParts& parts, const SamplingParams& sampling) {
+    for (const auto& [id, bias] : sampling.logit_bias)
+        if (id < 0 || id >= parts.vocab_size)
+            return make_error(Errc::invalid_argument,
+                              "logit_bias names token " + std::to_string(id) + ", the vocabulary ends at " +
+                                  std::to_string(parts.vocab_size - 1),
+                              "logit_bias");
+    if (sampling.n < 1) return make_error(Errc::invalid_argument, "n must be at least 1", "n");
+    const bool prompt_only = sampling.echo || sampling.prompt_logprobs;
+    if (sampling.max_tokens && (*sampling.max_tokens < 0 || (*sampling.max_tokens == 0 && !prompt_only)))
+        return make_error(Errc::invalid_argument, "max_tokens must be at least 1", "max_tokens");
+    return {};
+}
+
+std::string text_of(const json& content) {
+    if (content.is_string()) return content.get<std::string>();
+    std::string text;
+    if (!content.is_array()) return text;
+    for (const json& part : content)
+        if (part.is_object() && part.contains("text") && part["text"].is_string())
+            text += part["text"].get_ref<const std::string&>();
+    return text;
+}
+
+Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
+    const GenerationRequest& request = task.request;
+    PreparedPrompt out;
+    out.sampling = request.sampling;
+    if (auto valid = check_ids_in_sampling(parts, out.sampling); !valid) return valid.error();
+    auto ids = tokenize_prompt(parts, request.prompt);
+    if (!ids) return ids.error();
+    out.ids = std::move(*ids);
+    if (auto fits = fit_length(parts, out); !fits) return fits.error();
+    if (!out.sampling.seed) out.sampling.seed = draw_seed();
+    if (task.routes) {
+        RouteQuery query;
+        query.task_id = request.task_id;
+        query.user = request.user;
+        query.caller = request.caller.name;
+        query.tags = request.tags;
+        query.text = routing_text(request.prompt);
+        out.choice = task.routes->choose(query);
+    }
+    return out;
+}
+
+}  // namespace
+
+Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt) {
+    Result<std::vector<TokenId>> ids = std::vector<TokenId>{};
+    if (const auto* chat = std::get_if<ChatPrompt>(&prompt))
+        ids = tokenize_chat(parts, *chat);
+    else if (const auto* tokens = std::get_if<TokenPrompt>(&prompt))
+        ids = checked_ids(parts, tokens->ids);
+    else if (!parts.tokenizer)
+        return make_error(Errc::invalid_argument, "this model has no tokenizer: give the prompt as token ids",
+                          "prompt");
+    else {
+        const auto& text = std::get<TextPrompt>(prompt);
+        ids = parts.tokenizer->encode(text.text, text.add_special_tokens);
+    }
+    if (ids && ids->empty()) return make_error(Errc::invalid_argument, "the prompt is empty", "prompt");
+    return ids;
+}
+
+std::string routing_text(const Prompt& prompt) {
+    if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->text;
+    const auto* chat = std::get_if<ChatPrompt>(&prompt);
+    if (!chat) return {};
+    const json messages = json::parse(chat->messages_json, nullptr, /*allow_exceptions=*/false);
+    if (!messages.is_array()) return {};
+    for (auto message = messages.rbegin(); message != messages.rend(); ++message)
+        if (message->is_object() && message->value("role", json()) == "user" && message->contains("content"))
+            return text_of((*message)["content"]);
+    return {};
+}
+
+Prepared prepare(const PrepareParts& parts, const PrepareTask& task) {
+    if (*task.cancelled) return make_error(Errc::cancelled, "cancelled");
+    try {
+        return prepare_unguarded(parts, task);
+    } catch (...) {
+        return make_error(Errc::internal, "preparing the prompt met an unforeseen fault");
+    }
+}
+
+void run_tokenize(const PrepareParts& parts, const TokenizeTask& task) {
+    try {
+        if (task.encoded) {
+            auto ids = tokenize_prompt(parts, task.encode->prompt);
+            if (!ids)
+                (*task.encoded)(ids.error());
+            else
+                (*task.encoded)(TokenizeResult{std::move(*ids), parts.max_model_len});
+        }
+        if (!task.decoded) return;
+        if (!parts.tokenizer)
+            return (*task.decoded)(make_error(Errc::invalid_argument, "this model has no tokenizer", "tokens"));
+        if (auto valid = checked_ids(parts, task.decode); !valid) {
+            valid.error().param = "tokens";
+            return (*task.decoded)(valid.error());
+        }
+        (*task.decoded)(parts.tokenizer->decode(task.decode, /*skip_special_tokens=*/false));
+    } catch (...) {
+        const Error fault = make_error(Errc::internal, "tokenising met an unforeseen fault");
+        if (task.encoded) (*task.encoded)(fault);
+        if (task.decoded) (*task.decoded)(fault);
+    }
+}
+
+}  // namespace attune

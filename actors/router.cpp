@@ -1,0 +1,381 @@
+#include "actors/router.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+namespace attune {
+namespace {
+
+constexpr double kLargestWeight = 100;
+
+const char* word_of(ColdWord cold) {
+    switch (cold) {
+        case ColdWord::warm:
+            return "warm";
+        case ColdWord::wait:
+            return "wait";
+        case ColdWord::fallback:
+            return "fallback";
+        case ColdWord::upgrade:
+            return "upgrade";
+        case ColdWord::revise:
+            return "revise";
+    }
+    return "warm";
+}
+
+/// `revise` is served as `upgrade`: the answer says what was done, not what was wished.
+ColdPolicy offered(ColdPolicy policy) { return policy == ColdPolicy::revise ? ColdPolicy::upgrade : policy; }
+
+ColdWord word_for(ColdPolicy policy) {
+    switch (policy) {
+        case ColdPolicy::wait:
+            return ColdWord::wait;
+        case ColdPolicy::fallback:
+            return ColdWord::fallback;
+        case ColdPolicy::upgrade:
+        case ColdPolicy::revise:
+            break;
+    }
+    return ColdWord::upgrade;
+}
+
+const char* reason_of(Errc code) {
+    switch (code) {
+        case Errc::overloaded:
+            return "overloaded";
+        case Errc::unavailable:
+            return "unavailable";
+        case Errc::base_damaged:
+            return "base_damaged";
+        case Errc::unknown_model:
+            return "unknown_model";
+        case Errc::timeout:
+            return "timeout";
+        case Errc::cancelled:
+            return "cancelled";
+        case Errc::invalid_module:
+            return "invalid_module";
+        case Errc::invalid_argument:
+        case Errc::context_exceeded:
+            return "invalid";
+        default:
+            return "error";
+    }
+}
+
+std::vector<std::string> names_of(const std::vector<WeightedModule>& modules) {
+    std::vector<std::string> names;
+    for (const WeightedModule& module : modules) names.push_back(module.name);
+    return names;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- admission
+
+Result<void> RouterState::admit(const GenerationRequest&) const {
+    if (core->health->alarm)
+        return make_error(Errc::base_damaged,
+                          "the resident base has changed since it was loaded: no answers are given");
+    if (core->health->draining) return make_error(Errc::unavailable, "the server is draining");
+    if (lost_ || core->health->lost) return make_error(Errc::unavailable, "the engine is gone");
+    if (flights_.size() >= static_cast<std::size_t>(std::max(1, core->settings.scheduler.queue)))
+        return make_error(Errc::overloaded, "too many requests are waiting");
+    return {};
+}
+
+void RouterState::submit(const SubmissionPtr& submission) {
+    const RequestId id = submission->request.id;
+    const auto refuse = [&](const Error& error) {
+        if (core->metrics) core->metrics->rejected(reason_of(error.code));
+        submission->sink->fail(error);
+    };
+    if (auto room = admit(submission->request); !room) return refuse(room.error());
+    if (flights_.contains(id)) return refuse(make_error(Errc::internal, "this request id is in use"));
+    Flight flight;
+    flight.submission = submission;
+    auto decided = decide(flight);
+    if (!decided) return refuse(decided.error());
+    Flight& kept = flights_.emplace(id, std::move(flight)).first->second;
+    if (*decided && !kept.modules.empty()) ask_lease(id, kept);
+    begin_prepare(id, kept);
+}
+
+Result<bool> RouterState::decide(Flight& flight) const {
+    const GenerationRequest& request = flight.request();
+    const bool names_module = request.model != core->info.base_id && request.model != "auto";
+    std::vector<WeightedModule> modules = request.modules;
+    if (names_module) {
+        const bool same = modules.size() == 1 && modules.front().name == request.model;
+        if (!modules.empty() && !same)
+            return make_error(Errc::invalid_argument,
+                              "`model` names `" + request.model + "` and `attune.modules` names other modules",
+                              "model");
+        if (modules.empty()) modules.push_back(WeightedModule{request.model, 1.0});
+    }
+    if (request.model == "auto" && modules.empty()) return false;
+    if (auto valid = check_modules(modules); !valid) return valid.error();
+    flight.route = RouteDecision{"explicit", names_of(modules)};
+    flight.modules = std::move(modules);
+    flight.routed = true;
+    return true;
+}
+
+Result<void> RouterState::check_modules(const std::vector<WeightedModule>& modules) const {
+    const auto refuse = [](std::string text) { return make_error(Errc::invalid_argument, std::move(text), "modules"); };
+    const int limit = core->settings.limits.modules;
+    if (modules.size() > static_cast<std::size_t>(limit))
+        return refuse("at most " + std::to_string(limit) + " modules may be named, not " +
+                      std::to_string(modules.size()));
+    std::set<std::string> seen;
+    for (const WeightedModule& module : modules) {
+        if (!std::isfinite(module.weight) || std::abs(module.weight) > kLargestWeight)
+            return refuse("the weight of `" + module.name + "` must lie between -100 and 100");
+        if (!seen.insert(module.name).second) return refuse("module `" + module.name + "` is named twice");
+    }
+    return {};
+}
+
+// ---------------------------------------------------------------- preparing
+
+PreparerActor RouterState::next_preparer() {
+    preparer_ = (preparer_ + 1) % peers->preparers.size();
+    return peers->preparers[preparer_];
+}
+
+void RouterState::begin_prepare(RequestId id, Flight& flight) {
+    auto task = std::make_shared<PrepareTask>();
+    task->request = flight.request();
+    if (!flight.routed) task->routes = table_;
+    flight.cancelled = task->cancelled;
+    self->request(next_preparer(), caf::infinite, prepare_atom_v, PrepareTaskPtr(task))
+        .then([this, id](const PreparedPtr& prompt) { prepared(id, *prompt); },
+              [this, id](const caf::error& error) { prepared(id, from_caf(error)); });
+}
+
+void RouterState::prepared(RequestId id, const Prepared& prompt) {
+    const auto found = flights_.find(id);
+    if (found == flights_.end()) return;  // cancelled meanwhile
+    Flight& flight = found->second;
+    if (!prompt) return end(id, prompt.error());
+    flight.prompt = *prompt;
+    if (!flight.routed) {
+        flight.route = prompt->choice->decision;
+        flight.modules = prompt->choice->modules;
+        flight.routed = true;
+        if (auto valid = check_modules(flight.modules); !valid) return end(id, valid.error());
+        if (!flight.modules.empty()) ask_lease(id, flight);
+    }
+    proceed(id, flight);
+}
+
+void RouterState::tokenize(const TokenizeTaskPtr& task) { self->send(next_preparer(), tokenize_atom_v, task); }
+
+// ---------------------------------------------------------------- modules
+
+void RouterState::ask_lease(RequestId id, Flight& flight) {
+    flight.leased = true;
+    const GenerationRequest& request = flight.request();
+    self->send(peers->cache_manager, lease_atom_v, LeaseAsk{id, flight.modules, request.cold, request.caller});
+}
+
+void RouterState::lease_news(RequestId id, LeaseNews news) {
+    const auto found = flights_.find(id);
+    if (found == flights_.end()) return;  // its release is on the way
+    Flight& flight = found->second;
+    if (!flight.leased) return;
+    news.policy = offered(news.policy);
+    if (news.kind == LeaseNews::Kind::failed) {
+        flight.leased = false;
+        // Under `upgrade` the base is answering already and goes on to the end; `served` tells.
+        if (!flight.running) end(id, news.error);
+        return;
+    }
+    if (flight.running) {
+        if (news.kind == LeaseNews::Kind::ready)
+            self->send(peers->executor, switch_atom_v, id, JobModules{std::move(news.modules)});
+        return;
+    }
+    const bool first = !flight.lease;
+    flight.lease = std::move(news);
+    const bool waits = flight.lease->kind == LeaseNews::Kind::warm || flight.lease->policy == ColdPolicy::wait;
+    if (first && waits && flight.lease->kind != LeaseNews::Kind::ready) hold(id, flight);
+    proceed(id, flight);
+}
+
+/// A time-out for whatever will not start at once: `wait`, and a warm module that still has to be installed.
+void RouterState::hold(RequestId id, const Flight& flight) {
+    const GenerationRequest& request = flight.request();
+    std::int64_t limit_ms = request.timeout_ms.value_or(core->settings.cold.timeout_ms);
+    if (request.deadline_ms) limit_ms = std::min(limit_ms, *request.deadline_ms);
+    self->delayed_send(self, std::chrono::milliseconds(std::max<std::int64_t>(limit_ms, 0)), expire_atom_v, id);
+}
+
+void RouterState::proceed(RequestId id, Flight& flight) {
+    if (!flight.prompt || flight.running) return;
+    if (flight.modules.empty()) return dispatch(id, flight, {}, ColdWord::warm);
+    if (!flight.lease) return;
+    LeaseNews& news = *flight.lease;
+    const ColdWord cold = news.was_cold ? word_for(news.policy) : ColdWord::warm;
+    if (news.kind == LeaseNews::Kind::ready) return dispatch(id, flight, std::move(news.modules), cold);
+    if (news.kind == LeaseNews::Kind::warm || news.policy == ColdPolicy::wait) return;
+    dispatch(id, flight, {}, cold);
+    if (news.policy == ColdPolicy::fallback) release(id, flight, /*keep_loading=*/true);
+}
+
+void RouterState::expire(RequestId id) {
+    const auto found = flights_.find(id);
+    if (found == flights_.end() || found->second.running) return;
+    end(id, make_error(Errc::timeout, "the module was not ready in time", "model"));
+}
+
+// ---------------------------------------------------------------- running
+
+void RouterState::dispatch(RequestId id, Flight& flight, std::vector<JobModule> modules, ColdWord cold) {
+    const GenerationRequest& request = flight.request();
+    auto job = std::make_unique<Job>();
+    job->id = id;
+    job->prompt = std::move(flight.prompt->ids);
+    job->sampling = std::move(flight.prompt->sampling);
+    job->modules = std::move(modules);
+    job->cold = cold;
+    job->route = flight.route;
+    job->priority = request.priority;
+    job->received = request.received;
+    if (request.deadline_ms) job->deadline = request.received + std::chrono::milliseconds(*request.deadline_ms);
+    job->sink = flight.submission->sink;
+    if (core->metrics) {
+        core->metrics->admitted(job->sampling.n, job->sampling.max_tokens.value_or(0), request.streamed);
+        core->metrics->cold(word_of(cold));
+    }
+    flight.running = true;
+    core->inbox->push(std::move(job));
+}
+
+void RouterState::switched(RequestId id, bool done) {
+    const auto found = flights_.find(id);
+    if (found == flights_.end() || done) return;
+    release(id, found->second, /*keep_loading=*/false);  // the base goes on, so nothing holds the slots
+}
+
+void RouterState::release(RequestId id, Flight& flight, bool keep_loading) {
+    if (!std::exchange(flight.leased, false)) return;
+    self->send(peers->cache_manager, release_atom_v, id, keep_loading);
+}
+
+void RouterState::ended(const std::vector<RequestId>& ids) {
+    for (const RequestId id : ids) forget(id);
+}
+
+void RouterState::cancel(RequestId id) {
+    const auto found = flights_.find(id);
+    if (found == flights_.end()) return;
+    if (found->second.running)
+        self->send(peers->executor, cancel_atom_v, id);
+    else
+        end(id, make_error(Errc::cancelled, "cancelled"));
+}
+
+/// Ends a request that never reached the engine.
+void RouterState::end(RequestId id, const Error& error) {
+    const auto found = flights_.find(id);
+    if (core->metrics) core->metrics->rejected(reason_of(error.code));
+    found->second.submission->sink->fail(error);
+    forget(id);
+}
+
+void RouterState::forget(RequestId id) {
+    const auto found = flights_.find(id);
+    if (found == flights_.end()) return;
+    if (found->second.cancelled) *found->second.cancelled = true;
+    release(id, found->second, /*keep_loading=*/false);
+    flights_.erase(found);
+    if (!flights_.empty()) return;
+    for (const DoneReply& reply : std::exchange(draining_, {})) (*reply)(true);
+}
+
+void RouterState::drain(const DoneReply& reply) {
+    if (flights_.empty()) return (*reply)(true);
+    draining_.push_back(reply);
+}
+
+void RouterState::quit_all() {
+    std::vector<RequestId> ids;
+    for (const auto& [id, flight] : flights_) ids.push_back(id);
+    for (const RequestId id : ids) {
+        if (flights_[id].running)
+            self->send(peers->executor, cancel_atom_v, id);
+        else
+            end(id, make_error(Errc::unavailable, "the server is stopping"));
+    }
+}
+
+void RouterState::part_lost() {
+    lost_ = true;
+    std::vector<RequestId> ids;
+    for (const auto& [id, flight] : flights_) ids.push_back(id);
+    for (const RequestId id : ids) {
+        if (flights_[id].running) self->send(peers->executor, cancel_atom_v, id);
+        end(id, make_error(Errc::unavailable, "a part of the server is gone"));
+    }
+}
+
+// ---------------------------------------------------------------- rules, metrics
+
+void RouterState::set_routes(const RouteFilePtr& file) {
+    file_ = *file;
+    rebuild_table();
+}
+
+void RouterState::set_rules(const Rules& rules) {
+    rules_ = rules;
+    rebuild_table();
+}
+
+void RouterState::rebuild_table() {
+    RouteFile all = file_;
+    if (rules_) all.rules.insert(all.rules.end(), rules_->begin(), rules_->end());
+    if (all.default_modules.empty() && !core->settings.routing.default_module.empty())
+        all.default_modules.push_back(WeightedModule{core->settings.routing.default_module, 1.0});
+    table_ = std::make_shared<const RouteTable>(std::move(all));
+}
+
+void RouterState::metrics(const TextReply& reply) {
+    if (!core->metrics) return (*reply)(std::string());
+    std::set<std::string> running;
+    std::set<std::string> waiting;
+    int queued = 0;
+    for (const auto& [id, flight] : flights_) {
+        queued += !flight.running;
+        for (const WeightedModule& module : flight.modules) (flight.running ? running : waiting).insert(module.name);
+    }
+    core->metrics->requests({running.begin(), running.end()}, {waiting.begin(), waiting.end()}, queued);
+    (*reply)(core->metrics->text());
+}
+
+RouterActor::behavior_type router(RouterActor::stateful_pointer<RouterState> self, CorePtr core) {
+    auto& state = self->state;
+    state.self = self;
+    state.core = std::move(core);
+    return {
+        [&state](wire_atom, const PeersPtr& peers) { state.peers = peers; },
+        [&state](submit_atom, const SubmissionPtr& submission) { state.submit(submission); },
+        [&state](cancel_atom, RequestId id) { state.cancel(id); },
+        [&state](lease_atom, RequestId id, const LeaseNews& news) { state.lease_news(id, news); },
+        [&state](ended_atom, const EndedBatch& batch) { state.ended(batch.ids); },
+        [&state](switch_atom, RequestId id, bool done) { state.switched(id, done); },
+        [&state](expire_atom, RequestId id) { state.expire(id); },
+        [&state](tokenize_atom, const TokenizeTaskPtr& task) { state.tokenize(task); },
+        [&state](routes_atom, const RouteFilePtr& file) { state.set_routes(file); },
+        [&state](rules_atom, const Rules& rules) { state.set_rules(rules); },
+        [&state](drain_atom, const DoneReply& reply) { state.drain(reply); },
+        [&state](quit_atom) { state.quit_all(); },
+        [&state](lost_atom) { state.part_lost(); },
+        [&state](metrics_atom, const TextReply& reply) { state.metrics(reply); },
+    };
+}
+
+}  // namespace attune

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "actors/house_core.hpp"
+#include "actors/interfaces.hpp"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+/// A request between admission and its last event.
+struct Flight {
+    SubmissionPtr submission;
+    std::shared_ptr<std::atomic<bool>> cancelled;  ///< a preparer skips its work when set
+    RouteDecision route;
+    std::vector<WeightedModule> modules;  ///< empty: the base
+    bool routed = false;                  ///< `route` and `modules` are decided
+    std::optional<PreparedPrompt> prompt;
+    std::optional<LeaseNews> lease;  ///< the last news of it
+    bool running = false;            ///< the executor has the job
+    bool leased = false;             ///< the cache_manager holds something for it
+
+    const GenerationRequest& request() const { return submission->request; }
+};
+
+/// Admission, which modules, cold policies, cancel. Every request it takes ends with exactly one Finished or Failed.
+struct RouterState {
+    static inline const char* name = "router";
+
+    RouterActor::pointer self = nullptr;
+    CorePtr core;
+    PeersPtr peers;
+
+    void submit(const SubmissionPtr& submission);
+    void cancel(RequestId id);
+    void prepared(RequestId id, const Prepared& prompt);
+    void lease_news(RequestId id, LeaseNews news);
+    void ended(const std::vector<RequestId>& ids);
+    void switched(RequestId id, bool done);
+    void expire(RequestId id);
+    void tokenize(const TokenizeTaskPtr& task);
+    void set_routes(const RouteFilePtr& file);
+    void set_rules(const Rules& rules);
+    void drain(const DoneReply& reply);
+    void quit_all();
+    void part_lost();
+    void metrics(const TextReply& reply);
+
+private:
+    Result<void> admit(const GenerationRequest& request) const;
+    /// From `model` and `attune.modules`; false: the rules decide.
+    Result<bool> decide(Flight& flight) const;
+    Result<void> check_modules(const std::vector<WeightedModule>& modules) const;
+    void begin_prepare(RequestId id, Flight& flight);
+    void ask_lease(RequestId id, Flight& flight);
+    /// Both the prompt and the first news of the lease are there: what happens now?
+    void proceed(RequestId id, Flight& flight);
+    void hold(RequestId id, const Flight& flight);
+    void dispatch(RequestId id, Flight& flight, std::vector<JobModule> modules, ColdWord cold);
+    void release(RequestId id, Flight& flight, bool keep_loading);
+    void end(RequestId id, const Error& error);
+    void forget(RequestId id);
+    void rebuild_table();
+    PreparerActor next_preparer();
+
+    std::map<RequestId, Flight> flights_;
+    RouteFile file_;
+    Rules rules_;
+    RouteTablePtr table_ = std::make_shared<const RouteTable>();
+    std::vector<DoneReply> draining_;
+    std::size_t preparer_ = 0;
+    bool lost_ = false;
+};
+
+RouterActor::behavior_type router(RouterActor::stateful_pointer<RouterState> self, CorePtr core);
+
+}  // namespace attune

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "actors/hit_window.hpp"
+#include "actors/house_core.hpp"
+#include "actors/interfaces.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+/// What the trigger wants changed; the cache_manager decides whether leases and pins allow it.
+struct TriggerPlan {
+    std::vector<std::string> prefetch;
+    std::vector<std::string> unload;
+};
+
+/// A pure function of hits, memory and idle time. It never guesses the future: hot modules that are not resident are
+/// fetched; above the low watermark idle ones leave, above the high one the least hit leave until the low one is
+/// reached. The `min_resident` most recently used leave last, and not for idleness alone.
+TriggerPlan plan(const Settings& settings, const CacheUsage& usage, double memory_pressure, HitWindow& hits,
+                 TimePoint now);
+
+struct TriggerState {
+    static inline const char* name = "trigger";
+    static constexpr std::chrono::milliseconds kTick{1000};
+
+    TriggerActor::pointer self = nullptr;
+    CorePtr core;
+    PeersPtr peers;
+    std::optional<HitWindow> hits;
+
+    void tick();
+    void act(const CacheUsage& usage);
+    void list(const ModuleList& modules, const ListReply& reply);
+};
+
+TriggerActor::behavior_type trigger(TriggerActor::stateful_pointer<TriggerState> self, CorePtr core);
+
+}  // namespace attune
