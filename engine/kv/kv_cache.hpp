@@ -5,26 +5,48 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace attune {
 
+/// Where a step's rows lie in the cache: worked out once per forward pass, used by every layer.
+struct KvStep {
+    std::vector<std::int32_t> positions;    // [rows]
+    std::vector<std::int32_t> first_block;  // [rows], begin of the row's table in `blocks`
+    std::vector<std::int32_t> blocks;       // all block tables
+    int last_position = 0;                  ///< highest of `positions`
+
+    /// Sequences with equally many rows, for the libtorch path: a step's decode rows are one group.
+    struct Group {
+        torch::Tensor rows;       // [sequences * rows] int64, where they lie in the step
+        torch::Tensor tables;     // [sequences, blocks] int64, padded with block 0
+        torch::Tensor positions;  // [sequences, rows] int64
+    };
+    std::vector<Group> groups;
+    torch::Tensor row_blocks;   // [rows] int64, the block each row is written to
+    torch::Tensor row_offsets;  // [rows] int64, and the position inside
+};
+
 /// The key and value tensors of every layer, in blocks of kBlockTokens positions. Hides dtype, layout and (later)
 /// scales; who owns which block is decided by BlockPool, which knows only numbers.
 class KvCache {
 public:
-    KvCache(const ModelShape& shape, int blocks, torch::Dtype dtype, torch::Device device);
+    /// `torch_kernels`: the libtorch path even on the CPU.
+    KvCache(const ModelShape& shape, int blocks, torch::Dtype dtype, torch::Device device, bool torch_kernels = false);
 
     static std::uint64_t bytes_per_block(const ModelShape& shape, torch::Dtype dtype);
 
-    /// k, v: [rows, kv_heads, head_dim], one row per token of the step, RoPE applied.
-    void write(int layer, const torch::Tensor& k, const torch::Tensor& v, const Batch& batch);
+    KvStep prepare(const Batch& batch) const;
 
-    /// q: [rows, heads, head_dim] -> [rows, heads * head_dim] in q's dtype. Causal, with the layer's window; reads what
-    /// write() stored, also for the step's own rows.
-    torch::Tensor attend(int layer, const torch::Tensor& q, const Batch& batch) const;
+    /// k, v: [rows, kv_heads * head_dim] float32, one row per token of the step, RoPE applied.
+    void write(int layer, const torch::Tensor& k, const torch::Tensor& v, const KvStep& step);
+
+    /// q: [rows, heads * head_dim] float32 -> the same shape. Causal, with the layer's window; reads what write()
+    /// stored, also for the step's own rows.
+    torch::Tensor attend(int layer, const torch::Tensor& q, const KvStep& step) const;
 
     /// Copies whole blocks (from, to) in every layer: copy on write of a partly filled block.
     void copy(std::span<const std::pair<BlockId, BlockId>> pairs);
@@ -32,10 +54,15 @@ public:
     int blocks() const { return blocks_; }
 
 private:
+    torch::Tensor attend_group(int layer, const torch::Tensor& q, const KvStep::Group& group) const;
+    torch::Tensor attend_kernel(int layer, const torch::Tensor& q, const KvStep& step) const;
+
     ModelShape shape_;
     int blocks_;
-    std::vector<torch::Tensor> keys_;    // per layer [blocks, kBlockTokens, kv_heads, head_dim]
-    std::vector<torch::Tensor> values_;  // per layer, same shape
+    bool kernels_;
+    // Keys lie dimension by dimension, so that the scores of a block's 16 positions are one vector.
+    std::vector<torch::Tensor> keys_;    // per layer [blocks, kv_heads, head_dim, kBlockTokens]
+    std::vector<torch::Tensor> values_;  // per layer [blocks, kv_heads, kBlockTokens, head_dim rounded up to 16]
 };
 
 }  // namespace attune

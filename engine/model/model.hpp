@@ -20,10 +20,11 @@ class Weight;
 
 struct ModelOptions {
     torch::Device device = torch::kCPU;
-    torch::Dtype dtype = torch::kFloat32;  ///< how weights are stored: float32 or bfloat16
+    torch::Dtype dtype = torch::kFloat32;  ///< how matrices are stored: float32 or bfloat16; vectors stay float32
+    bool torch_kernels = false;            ///< the libtorch path on the CPU too: the reference, and what has gradients
 };
 
-/// The base model: immutable weights and the mathematics over them.
+/// The base model: immutable weights and the mathematics over them. Activations are float32 throughout.
 class Model {
 public:
     virtual ~Model() = default;
@@ -32,6 +33,10 @@ public:
 
     /// Hidden rows after the final norm, [rows, hidden_size], float32.
     virtual torch::Tensor forward(const Batch& batch, KvCache& kv, const ModuleSlots& slots) const = 0;
+
+    /// The same without a cache: every sequence starts at position 0 and is whole. With `torch_kernels` the result can
+    /// be differentiated in what the slots hold; it is also what the paged path is tested against.
+    virtual torch::Tensor forward_plain(const Batch& batch, const ModuleSlots& slots) const = 0;
 
     /// hidden: [n, hidden_size] -> [n, vocab_size], float32. A second call, so that a sequence may ask for 0..k rows.
     virtual torch::Tensor logits(const torch::Tensor& hidden) const = 0;

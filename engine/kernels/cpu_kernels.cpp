@@ -1,0 +1,66 @@
+#include "engine/kernels/cpu_kernels.hpp"
+
+#include "engine/kv/block_size.hpp"
+
+#include <cstring>
+
+namespace attune {
+
+namespace kernels_v4 {
+extern const CpuKernels kKernels;
+}
+namespace kernels_v3 {
+extern const CpuKernels kKernels;
+}
+namespace kernels_baseline {
+extern const CpuKernels kKernels;
+}
+
+namespace {
+
+// Query heads handled together; each needs a row of scores.
+constexpr std::size_t kGroup = 4;
+
+const CpuKernels& choose() {
+    if (const CpuKernels* set = cpu_kernels("x86-64-v4")) return *set;
+    if (const CpuKernels* set = cpu_kernels("x86-64-v3")) return *set;
+    return kernels_baseline::kKernels;
+}
+
+}  // namespace
+
+std::size_t attention_scratch(int position) {
+    return kGroup * (static_cast<std::size_t>(position) / kBlockTokens + 1) * kBlockTokens;
+}
+
+const CpuKernels& cpu_kernels() {
+    static const CpuKernels& chosen = choose();
+    return chosen;
+}
+
+const CpuKernels* cpu_kernels(const char* name) {
+#if defined(__x86_64__)
+    if (std::strcmp(name, kernels_v4::kKernels.name) == 0)
+        return __builtin_cpu_supports("x86-64-v4") ? &kernels_v4::kKernels : nullptr;
+    if (std::strcmp(name, kernels_v3::kKernels.name) == 0)
+        return __builtin_cpu_supports("x86-64-v3") ? &kernels_v3::kKernels : nullptr;
+#endif
+    return std::strcmp(name, kernels_baseline::kKernels.name) == 0 ? &kernels_baseline::kKernels : nullptr;
+}
+
+Bf16 to_bf16(float value) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, &value, sizeof word);
+    // Rounding would turn some NaNs into infinities.
+    if ((word & 0x7fffffffU) > 0x7f800000U) return Bf16{static_cast<std::uint16_t>((word >> 16) | 0x40U)};
+    return Bf16{static_cast<std::uint16_t>((word + 0x7fffU + ((word >> 16) & 1U)) >> 16)};
+}
+
+float from_bf16(Bf16 value) {
+    const std::uint32_t word = static_cast<std::uint32_t>(value.bits) << 16;
+    float out = 0;
+    std::memcpy(&out, &word, sizeof out);
+    return out;
+}
+
+}  // namespace attune

@@ -1,0 +1,174 @@
+// The LoRA loops, compiled once per instruction set: each lora_<set>.cpp defines ATTUNE_KERNEL_SET (a namespace) and
+// ATTUNE_KERNEL_NAME, then includes this file with its own -march. Everything lives in an unnamed namespace and nothing
+// from the standard library is instantiated, so that no AVX-512 copy of a shared inline function can be picked by the
+// linker.
+
+#include "engine/kernels/lora.hpp"
+
+namespace attune::ATTUNE_KERNEL_SET {
+
+namespace {
+
+constexpr int kLanes = 16;
+static_assert(kLoraPanelOutputs == kLanes);
+typedef float Floats __attribute__((vector_size(64)));
+typedef std::uint32_t Words __attribute__((vector_size(64)));
+typedef std::uint16_t Halves __attribute__((vector_size(32)));
+typedef float HalfFloats __attribute__((vector_size(32)));
+typedef float QuarterFloats __attribute__((vector_size(16)));
+
+struct Bf16Bits {
+    std::uint16_t bits;
+};
+
+inline Floats load(const float* from) {
+    Floats value;
+    __builtin_memcpy(&value, from, sizeof value);
+    return value;
+}
+
+inline Floats load(const Bf16Bits* from) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+
+/// The first `count` elements, then zeros.
+template <class Element>
+inline Floats load_part(const Element* from, int count) {
+    Element part[kLanes] = {};
+    for (int i = 0; i < count; ++i) part[i] = from[i];
+    return load(part);
+}
+
+inline void store(float* to, Floats value) { __builtin_memcpy(to, &value, sizeof value); }
+
+/// A fixed tree: lane i with i + 8, then + 4, + 2, + 1.
+inline float sum_lanes(Floats value) {
+    HalfFloats half[2];
+    __builtin_memcpy(half, &value, sizeof half);
+    half[0] += half[1];
+    QuarterFloats quarter[2];
+    __builtin_memcpy(quarter, half, sizeof quarter);
+    quarter[0] += quarter[1];
+    return (quarter[0][0] + quarter[0][2]) + (quarter[0][1] + quarter[0][3]);
+}
+
+constexpr int kShrinkRows = 4;
+constexpr int kShrinkRanks = 4;
+constexpr int kExpandRows = 8;
+
+/// t = x A^T for `Rows` rows and `Ranks` ranks.
+template <int Rows, int Ranks, class Element>
+inline void shrink_block(const float* const* x, const Element* a, int in, float* t, std::ptrdiff_t t_stride) {
+    Floats sums[Rows][Ranks];
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+        for (int j = 0; j < Ranks; ++j) sums[r][j] = Floats{};
+    }
+    const int whole = in - in % kLanes;
+    for (int k = 0; k < whole; k += kLanes) {
+        Floats columns[Ranks];
+#pragma GCC unroll 4
+        for (int j = 0; j < Ranks; ++j) columns[j] = load(a + static_cast<std::ptrdiff_t>(j) * in + k);
+#pragma GCC unroll 4
+        for (int r = 0; r < Rows; ++r) {
+            const Floats value = load(x[r] + k);
+#pragma GCC unroll 4
+            for (int j = 0; j < Ranks; ++j) sums[r][j] += columns[j] * value;
+        }
+    }
+    if (whole < in) {
+        for (int r = 0; r < Rows; ++r) {
+            const Floats value = load_part(x[r] + whole, in - whole);
+            for (int j = 0; j < Ranks; ++j)
+                sums[r][j] += load_part(a + static_cast<std::ptrdiff_t>(j) * in + whole, in - whole) * value;
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+        for (int j = 0; j < Ranks; ++j) t[r * t_stride + j] = sum_lanes(sums[r][j]);
+    }
+}
+
+template <int Rows, class Element>
+inline void shrink_rows(const float* const* x, const Element* a, int in, int rank, float* t) {
+    int j = 0;
+    for (; j + kShrinkRanks <= rank; j += kShrinkRanks)
+        shrink_block<Rows, kShrinkRanks>(x, a + static_cast<std::ptrdiff_t>(j) * in, in, t + j, rank);
+    for (; j < rank; ++j) shrink_block<Rows, 1>(x, a + static_cast<std::ptrdiff_t>(j) * in, in, t + j, rank);
+}
+
+template <class Element>
+void shrink(const LoraCall& call, float* t) {
+    const Element* a = static_cast<const Element*>(call.a);
+    for (int first = 0; first < call.count; first += kShrinkRows) {
+        const int rows = call.count - first < kShrinkRows ? call.count - first : kShrinkRows;
+        const float* x[kShrinkRows] = {};
+        for (int r = 0; r < rows; ++r) x[r] = call.x + call.rows[first + r] * call.x_stride;
+        float* to = t + static_cast<std::ptrdiff_t>(first) * call.rank;
+        if (rows == 4) {
+            shrink_rows<4>(x, a, call.in, call.rank, to);
+        } else if (rows == 3) {
+            shrink_rows<3>(x, a, call.in, call.rank, to);
+        } else if (rows == 2) {
+            shrink_rows<2>(x, a, call.in, call.rank, to);
+        } else {
+            shrink_rows<1>(x, a, call.in, call.rank, to);
+        }
+    }
+}
+
+/// One panel of outputs for `Rows` rows.
+template <int Rows, class Element>
+inline void expand_block(const LoraCall& call, int first, const float* t, const Element* panel, int output) {
+    Floats sums[Rows];
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) sums[r] = Floats{};
+    for (int j = 0; j < call.rank; ++j) {
+        const Floats column = load(panel + static_cast<std::ptrdiff_t>(j) * kLanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) sums[r] += column * t[static_cast<std::ptrdiff_t>(first + r) * call.rank + j];
+    }
+    const int outputs = call.out - output < kLanes ? call.out - output : kLanes;
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+        float* y = call.y + call.rows[first + r] * call.y_stride + output;
+        const float scale = call.weights[first + r] * call.scale;
+        if (outputs == kLanes) {
+            store(y, load(y) + sums[r] * scale);
+        } else {
+            float lanes[kLanes];
+            store(lanes, load_part(y, outputs) + sums[r] * scale);
+            for (int i = 0; i < outputs; ++i) y[i] = lanes[i];
+        }
+    }
+}
+
+template <class Element>
+void expand(const LoraCall& call, const float* t) {
+    const Element* panel = static_cast<const Element*>(call.b);
+    for (int output = 0; output < call.out; output += kLanes) {
+        int first = 0;
+        for (; first + kExpandRows <= call.count; first += kExpandRows)
+            expand_block<kExpandRows>(call, first, t, panel, output);
+        for (; first + 4 <= call.count; first += 4) expand_block<4>(call, first, t, panel, output);
+        for (; first < call.count; ++first) expand_block<1>(call, first, t, panel, output);
+        panel += static_cast<std::ptrdiff_t>(call.rank) * kLanes;
+    }
+}
+
+template <class Element>
+void apply(const LoraCall& call, float* scratch) {
+    shrink<Element>(call, scratch);
+    expand<Element>(call, scratch);
+}
+
+}  // namespace
+
+extern const LoraKernels kLoraKernels;
+const LoraKernels kLoraKernels{ATTUNE_KERNEL_NAME, apply<float>, apply<Bf16Bits>};
+
+}  // namespace attune::ATTUNE_KERNEL_SET

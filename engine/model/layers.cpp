@@ -1,0 +1,130 @@
+#include "engine/model/layers.hpp"
+
+#include "engine/kernels/cpu_kernels.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace attune {
+
+namespace {
+
+/// Rows a thread takes at least: fewer than some thousand values are done before a second thread wakes up.
+std::int64_t grain(std::int64_t columns) {
+    return std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(columns, 1));
+}
+
+torch::Tensor norm(const torch::Tensor& x, const torch::Tensor& weight, float eps) {
+    return x * torch::rsqrt(x.square().mean(-1, true) + eps) * weight;
+}
+
+}  // namespace
+
+torch::Tensor LayerMath::add_norm(torch::Tensor& x, const torch::Tensor& delta, const torch::Tensor& weight,
+                                  float eps) const {
+    if (!kernels_) {
+        if (delta.defined()) x = x + delta;
+        return norm(x, weight, eps);
+    }
+    torch::Tensor out = torch::empty_like(x);
+    const std::int64_t n = x.size(1);
+    float* values = x.mutable_data_ptr<float>();
+    const float* add = delta.defined() ? delta.const_data_ptr<float>() : nullptr;
+    const std::int64_t add_stride = delta.defined() ? delta.stride(0) : 0;
+    const float* scale = weight.const_data_ptr<float>();
+    float* to = out.mutable_data_ptr<float>();
+    const auto run = cpu_kernels().rms_norm;
+    at::parallel_for(0, x.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+            run(values + row * n, add == nullptr ? nullptr : add + row * add_stride, scale, eps, static_cast<int>(n),
+                to + row * n);
+    });
+    return out;
+}
+
+torch::Tensor LayerMath::head_norm(const torch::Tensor& heads, const torch::Tensor& weight, float eps) const {
+    const std::int64_t n = weight.size(0);
+    if (!kernels_) return norm(heads.reshape({heads.size(0), -1, n}), weight, eps).reshape(heads.sizes());
+    float* values = heads.mutable_data_ptr<float>();
+    const std::int64_t stride = heads.stride(0);
+    const std::int64_t count = heads.size(1) / n;
+    const float* scale = weight.const_data_ptr<float>();
+    const auto run = cpu_kernels().rms_norm;
+    at::parallel_for(0, heads.size(0), grain(heads.size(1)), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            for (std::int64_t head = 0; head < count; ++head) {
+                float* at = values + row * stride + head * n;
+                run(at, nullptr, scale, eps, static_cast<int>(n), at);
+            }
+        }
+    });
+    return heads;
+}
+
+torch::Tensor LayerMath::rotate(const torch::Tensor& heads, const torch::Tensor& cos, const torch::Tensor& sin) const {
+    const std::int64_t half = cos.size(1);
+    if (!kernels_) {
+        const torch::Tensor view = heads.reshape({heads.size(0), -1, 2, half});
+        const torch::Tensor a = view.select(2, 0);
+        const torch::Tensor b = view.select(2, 1);
+        const torch::Tensor c = cos.unsqueeze(1);
+        const torch::Tensor s = sin.unsqueeze(1);
+        return torch::stack({a * c - b * s, b * c + a * s}, 2).reshape(heads.sizes());
+    }
+    float* values = heads.mutable_data_ptr<float>();
+    const std::int64_t stride = heads.stride(0);
+    const std::int64_t count = heads.size(1) / (2 * half);
+    const float* cosines = cos.const_data_ptr<float>();
+    const float* sines = sin.const_data_ptr<float>();
+    const auto run = cpu_kernels().rope;
+    at::parallel_for(0, heads.size(0), grain(heads.size(1)), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            for (std::int64_t head = 0; head < count; ++head)
+                run(values + row * stride + head * 2 * half, cosines + row * half, sines + row * half,
+                    static_cast<int>(half));
+        }
+    });
+    return heads;
+}
+
+torch::Tensor LayerMath::silu_mul(const torch::Tensor& gate, const torch::Tensor& up) const {
+    if (!kernels_) return torch::silu(gate) * up;
+    const std::int64_t n = gate.size(1);
+    torch::Tensor out = torch::empty({gate.size(0), n}, gate.options());
+    const float* gates = gate.const_data_ptr<float>();
+    const float* ups = up.const_data_ptr<float>();
+    const std::int64_t gate_stride = gate.stride(0);
+    const std::int64_t up_stride = up.stride(0);
+    float* to = out.mutable_data_ptr<float>();
+    const auto run = cpu_kernels().silu_mul;
+    at::parallel_for(0, gate.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+            run(gates + row * gate_stride, ups + row * up_stride, static_cast<int>(n), to + row * n);
+    });
+    return out;
+}
+
+torch::Tensor LayerMath::add_bias(const torch::Tensor& y, const torch::Tensor& bias) const {
+    return kernels_ ? y.add_(bias) : y + bias;
+}
+
+torch::Tensor plain_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, int head_dim,
+                              int window) {
+    const std::int64_t rows = q.size(0);
+    const std::int64_t heads = q.size(1) / head_dim;
+    const std::int64_t kv_heads = k.size(1) / head_dim;
+    const torch::Tensor queries = q.reshape({rows, kv_heads, heads / kv_heads, head_dim}).permute({1, 2, 0, 3});
+    const torch::Tensor keys = k.reshape({rows, kv_heads, head_dim}).permute({1, 2, 0}).unsqueeze(1);
+    const torch::Tensor values = v.reshape({rows, kv_heads, head_dim}).transpose(0, 1).unsqueeze(1);
+    const torch::Tensor place = torch::arange(rows, torch::TensorOptions().dtype(torch::kInt64).device(q.device()));
+    torch::Tensor hidden = place.unsqueeze(0) > place.unsqueeze(1);
+    if (window > 0) hidden = hidden | (place.unsqueeze(0) <= place.unsqueeze(1) - window);
+    const torch::Tensor scores =
+        (torch::matmul(queries, keys) / std::sqrt(static_cast<double>(head_dim))).masked_fill(hidden, -INFINITY);
+    // [kv_heads, heads / kv_heads, rows, head_dim] -> rows first
+    return torch::matmul(torch::softmax(scores, -1), values).permute({2, 0, 1, 3}).reshape({rows, heads * head_dim});
+}
+
+}  // namespace attune

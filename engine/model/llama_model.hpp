@@ -1,0 +1,77 @@
+#pragma once
+
+#include "engine/model/layers.hpp"
+#include "engine/model/model.hpp"
+#include "engine/model/model_config.hpp"
+#include "engine/model/rope.hpp"
+#include "engine/weights/weight.hpp"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace attune {
+
+/// Where a source tensor belongs: which weight, which part of it, and the shape the config asks for.
+struct WeightPlace {
+    std::shared_ptr<Weight> weight;
+    std::size_t part = 0;
+    std::vector<std::int64_t> shape;
+};
+
+/// The decoder that llama, mistral, qwen2 and qwen3 share; they differ in biases, head norms, windows and rotation.
+/// Projections that read the same input lie in one weight and are multiplied in one go.
+class LlamaModel final : public Model {
+public:
+    /// Makes all weights, zero-filled; places() says how to fill them.
+    LlamaModel(ModelConfig config, const ModelOptions& options);
+
+    /// Every tensor the checkpoint must hold, by name.
+    const std::map<std::string, WeightPlace>& places() const { return places_; }
+    const std::vector<std::shared_ptr<Weight>>& weights() const { return weights_; }
+    /// Once, after the weights are filled.
+    void set_audit(std::shared_ptr<BaseAudit> audit);
+
+    const ModelShape& shape() const override { return config_.shape; }
+    torch::Tensor forward(const Batch& batch, KvCache& kv, const ModuleSlots& slots) const override;
+    torch::Tensor forward_plain(const Batch& batch, const ModuleSlots& slots) const override;
+    torch::Tensor logits(const torch::Tensor& hidden) const override;
+    std::shared_ptr<BaseAudit> audit() const override { return audit_; }
+    std::uint64_t weight_bytes() const override;
+
+private:
+    using WeightPtr = std::shared_ptr<Weight>;
+    struct Layer {
+        WeightPtr attention_norm, mlp_norm;  // [hidden]
+        WeightPtr qkv, o;
+        WeightPtr gate_up, down;
+        WeightPtr q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;  // null without
+        WeightPtr q_norm, k_norm;                                                 // [head_dim], qwen3
+    };
+    /// q, k, v of a step, rotated: [rows, heads * head_dim] -> attention's output, the same shape.
+    using Attention =
+        std::function<torch::Tensor(int layer, const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v)>;
+    struct Pass;  // what one forward pass shares between its layers
+
+    WeightPtr add_matrix(const std::string& prefix, const std::vector<Projection>& projections);
+    WeightPtr add_vector(const std::string& name, int size);
+    WeightPtr add_embedding(const std::string& name, WeightLayout layout);
+    Layer add_layer(int index);
+
+    torch::Tensor run(const Batch& batch, const ModuleSlots& slots, const Attention& attention) const;
+    torch::Tensor attention_part(int index, const torch::Tensor& x, const Pass& pass) const;
+    torch::Tensor mlp_part(int index, const torch::Tensor& x, const Pass& pass) const;
+
+    ModelConfig config_;
+    ModelOptions options_;
+    bool kernels_;
+    LayerMath math_;
+    Rope rope_;
+    std::map<std::string, WeightPlace> places_;
+    std::vector<WeightPtr> weights_;
+    WeightPtr embedding_, head_, final_norm_;  // head_ is embedding_ when tied
+    std::vector<Layer> layers_;
+    std::shared_ptr<BaseAudit> audit_;
+};
+
+}  // namespace attune

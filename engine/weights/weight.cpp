@@ -1,0 +1,269 @@
+#include "engine/weights/weight.hpp"
+
+#include "engine/files/hash.hpp"
+#include "engine/kernels/cpu_kernels.hpp"
+#include "engine/weights/packing.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <cstring>
+
+namespace attune {
+
+namespace {
+
+// Rows are staged in chunks of about this many float32 bytes; a chunk is always whole panels.
+constexpr std::int64_t kStagingBytes = 1 << 20;
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+bool is_bf16(const Weight::Options& options) { return options.dtype == torch::kBFloat16; }
+
+torch::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.view(-1).view(torch::kUInt8); }
+
+}  // namespace
+
+Weight::Weight(std::vector<Part> parts, std::int64_t columns, const Options& options)
+    : parts_(std::move(parts)),
+      columns_(columns),
+      options_(options),
+      gates_(std::make_unique<Gate[]>(parts_.size())),
+      expected_(parts_.size()),
+      sources_(parts_.size()) {
+    TORCH_CHECK(options.shard.rank == 0 && options.shard.world == 1, "weights are not sharded yet");
+    TORCH_CHECK(options.layout == WeightLayout::rows || options.device.is_cpu(), "panels are for the CPU");
+    for (Part& part : parts_) {
+        part.first_output = outputs_;
+        outputs_ += options.layout == WeightLayout::panels ? round_up(part.rows, kPanelOutputs) : part.rows;
+    }
+    // Zeros: the padding takes part in the products and is hashed.
+    const auto tensor_options = torch::TensorOptions().dtype(options.dtype).device(options.device);
+    storage_ = options.layout == WeightLayout::panels
+                   ? torch::zeros({outputs_ / kPanelOutputs, columns_, kPanelOutputs}, tensor_options)
+                   : torch::zeros({outputs_, columns_}, tensor_options);
+}
+
+std::uint64_t Weight::row_bytes() const { return static_cast<std::uint64_t>(columns_) * storage_.element_size(); }
+
+std::uint64_t Weight::bytes() const { return storage_.nbytes(); }
+
+std::int64_t Weight::stored_rows(std::size_t part) const {
+    const std::int64_t rows = parts_[part].rows;
+    return options_.layout == WeightLayout::panels ? round_up(rows, kPanelOutputs) : rows;
+}
+
+std::uint64_t Weight::part_bytes(std::size_t part) const {
+    return static_cast<std::uint64_t>(stored_rows(part)) * row_bytes();
+}
+
+// ---- the mathematics' side
+
+torch::Tensor Weight::matmul(const torch::Tensor& x) const {
+    if (options_.layout == WeightLayout::panels) return matmul_panels(x);
+    if (!is_bf16(options_)) return torch::linear(x, storage_);
+    return torch::linear(x.to(torch::kBFloat16), storage_).to(torch::kFloat32);
+}
+
+torch::Tensor Weight::matmul_panels(const torch::Tensor& input) const {
+    TORCH_CHECK(!(torch::GradMode::is_enabled() && input.requires_grad()), "packed weights have no gradients");
+    const torch::Tensor x = input.stride(1) == 1 ? input : input.contiguous();
+    torch::Tensor y = torch::empty({x.size(0), outputs_}, x.options());
+    GemmCall call;
+    call.x = x.const_data_ptr<float>();
+    call.x_stride = x.stride(0);
+    call.y = y.mutable_data_ptr<float>();
+    call.y_stride = outputs_;
+    call.rows = static_cast<int>(x.size(0));
+    call.columns = static_cast<int>(columns_);
+    call.panels = storage_.const_data_ptr();
+    const auto gemm = is_bf16(options_) ? cpu_kernels().gemm_bf16 : cpu_kernels().gemm_f32;
+    at::parallel_for(0, outputs_ / kPanelOutputs, 1,
+                     [&](std::int64_t begin, std::int64_t end) { gemm(call, begin, end); });
+    return y;
+}
+
+torch::Tensor Weight::gather(const torch::Tensor& ids) const {
+    TORCH_CHECK(parts_.size() == 1, "gather needs a weight of one tensor");
+    if (options_.layout == WeightLayout::panels) return gather_panels(ids);
+    return storage_.index_select(0, ids).to(torch::kFloat32);
+}
+
+torch::Tensor Weight::gather_panels(const torch::Tensor& ids) const {
+    const torch::Tensor list = ids.to(torch::kCPU, torch::kInt64).contiguous();
+    torch::Tensor out = torch::empty({list.size(0), columns_}, torch::kFloat32);
+    const std::int64_t* id = list.const_data_ptr<std::int64_t>();
+    float* to = out.mutable_data_ptr<float>();
+    for (std::int64_t i = 0; i < list.size(0); ++i) {
+        TORCH_CHECK(id[i] >= 0 && id[i] < parts_[0].rows, "token id ", id[i], " is outside of the vocabulary");
+        if (is_bf16(options_)) {
+            unpack_row(static_cast<const Bf16*>(storage_.const_data_ptr()), id[i], columns_, to + i * columns_);
+        } else {
+            unpack_row(storage_.const_data_ptr<float>(), id[i], columns_, to + i * columns_);
+        }
+    }
+    return out;
+}
+
+torch::Tensor Weight::read_rows(std::size_t part, std::int64_t first, std::int64_t count) const {
+    const std::int64_t begin = parts_[part].first_output + first;
+    TORCH_CHECK(first >= 0 && count >= 0 && first + count <= parts_[part].rows, "rows outside of ", parts_[part].name);
+    if (options_.layout == WeightLayout::rows)
+        return storage_.narrow(0, begin, count).to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true);
+    torch::Tensor out = torch::empty({count, columns_}, torch::kFloat32);
+    float* to = out.mutable_data_ptr<float>();
+    for (std::int64_t i = 0; i < count; ++i) {
+        if (is_bf16(options_)) {
+            unpack_row(static_cast<const Bf16*>(storage_.const_data_ptr()), begin + i, columns_, to + i * columns_);
+        } else {
+            unpack_row(storage_.const_data_ptr<float>(), begin + i, columns_, to + i * columns_);
+        }
+    }
+    return out;
+}
+
+torch::Tensor Weight::vector() const {
+    TORCH_CHECK(options_.layout == WeightLayout::rows && !is_bf16(options_) && outputs_ == 1, "not a float32 vector");
+    return storage_.select(0, 0);
+}
+
+// ---- changing and restoring
+
+void Weight::overwrite_rows(std::size_t part, std::int64_t first, const torch::Tensor& values) {
+    const std::int64_t count = values.size(0);
+    TORCH_CHECK(first >= 0 && first + count <= parts_[part].rows && values.size(1) == columns_, "rows outside of ",
+                parts_[part].name);
+    const std::int64_t begin = parts_[part].first_output + first;
+    const torch::NoGradGuard no_grad;
+    const std::lock_guard lock(gates_[part].mutex);
+    ++gates_[part].epoch;
+    if (options_.layout == WeightLayout::rows) {
+        storage_.narrow(0, begin, count).copy_(values);
+        return;
+    }
+    const torch::Tensor from = values.to(torch::kCPU, torch::kFloat32).contiguous();
+    const float* row = from.const_data_ptr<float>();
+    for (std::int64_t i = 0; i < count; ++i) {
+        if (is_bf16(options_)) {
+            repack_row(row + i * columns_, begin + i, columns_, static_cast<Bf16*>(storage_.mutable_data_ptr()));
+        } else {
+            repack_row(row + i * columns_, begin + i, columns_, storage_.mutable_data_ptr<float>());
+        }
+    }
+}
+
+template <class Take>
+Result<void> Weight::convert_source(std::size_t part, const SourceTensor& source, Take&& take) const {
+    const std::int64_t rows = parts_[part].rows;
+    const std::uint64_t file_row = rows == 0 ? 0 : source.stored.bytes / static_cast<std::uint64_t>(rows);
+    std::int64_t chunk = kStagingBytes / static_cast<std::int64_t>(sizeof(float)) / std::max<std::int64_t>(columns_, 1);
+    chunk = std::max<std::int64_t>(chunk / kPanelOutputs, 1) * kPanelOutputs;
+    std::vector<std::byte> raw;
+    std::vector<float> values;
+    std::vector<std::byte> encoded;
+    for (std::int64_t first = 0; first < rows; first += chunk) {
+        const std::int64_t count = std::min(chunk, rows - first);
+        raw.resize(static_cast<std::size_t>(count) * file_row);
+        if (auto ok = source.file->read(source.stored.begin + static_cast<std::uint64_t>(first) * file_row, raw); !ok)
+            return ok.error();
+        values.resize(static_cast<std::size_t>(count * columns_));
+        if (!convert_to_f32(source.stored.type, raw.data(), values.data(), values.size()))
+            return make_error(Errc::unsupported, "tensor \"" + source.stored.name + "\": type " +
+                                                     source.stored.type_name + " is not supported");
+        const bool panels = options_.layout == WeightLayout::panels;
+        const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
+        encoded.resize(static_cast<std::size_t>(stored) * row_bytes());
+        if (panels && is_bf16(options_)) {
+            pack_panels(values.data(), count, columns_, reinterpret_cast<Bf16*>(encoded.data()));
+        } else if (panels) {
+            pack_panels(values.data(), count, columns_, reinterpret_cast<float*>(encoded.data()));
+        } else if (is_bf16(options_)) {
+            auto* to = reinterpret_cast<Bf16*>(encoded.data());
+            for (std::size_t i = 0; i < values.size(); ++i) to[i] = to_bf16(values[i]);
+        } else {
+            std::memcpy(encoded.data(), values.data(), encoded.size());
+        }
+        take(std::span<const std::byte>(raw), static_cast<std::uint64_t>(first) * row_bytes(),
+             std::span<const std::byte>(encoded));
+    }
+    return {};
+}
+
+Result<void> Weight::load(std::size_t part, SourceTensor source, Sha256* checkpoint) {
+    auto ok = convert_source(part, source, [&](auto raw, std::uint64_t offset, auto bytes) {
+        if (checkpoint != nullptr) checkpoint->update(raw);
+        const std::lock_guard lock(gates_[part].mutex);
+        write_bytes(part, offset, bytes);
+    });
+    if (!ok) return ok;
+    sources_[part] = std::move(source);
+    expected_[part] = hash(part);
+    return {};
+}
+
+Result<void> Weight::reload(std::size_t part) {
+    const Error damaged =
+        make_error(Errc::base_damaged, "tensor \"" + parts_[part].name + "\": the model file has changed");
+    Xxh128 before;
+    auto ok = convert_source(part, sources_[part], [&](auto, std::uint64_t, auto bytes) { before.update(bytes); });
+    if (!ok) return ok;
+    if (before.hex() != expected_[part]) return damaged;
+    // Read a second time instead of holding a copy: staging stays bounded. What is written is hashed again below.
+    ok = convert_source(part, sources_[part], [&](auto, std::uint64_t offset, auto bytes) {
+        const std::lock_guard lock(gates_[part].mutex);
+        ++gates_[part].epoch;
+        write_bytes(part, offset, bytes);
+    });
+    if (!ok) return ok;
+    if (hash(part) != expected_[part]) return damaged;
+    return {};
+}
+
+void Weight::write_bytes(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes) {
+    const std::uint64_t at = static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes() + offset;
+    const torch::NoGradGuard no_grad;
+    if (options_.device.is_cpu()) {
+        std::memcpy(static_cast<std::byte*>(storage_.mutable_data_ptr()) + at, bytes.data(), bytes.size());
+        return;
+    }
+    const auto count = static_cast<std::int64_t>(bytes.size());
+    bytes_of(storage_)
+        .narrow(0, static_cast<std::int64_t>(at), count)
+        .copy_(torch::from_blob(const_cast<std::byte*>(bytes.data()), {count}, torch::kUInt8));
+}
+
+// ---- the audit's side
+
+std::uint64_t Weight::epoch(std::size_t part) const {
+    const std::lock_guard lock(gates_[part].mutex);
+    return gates_[part].epoch;
+}
+
+std::span<const std::byte> Weight::resident_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count,
+                                                  std::vector<std::byte>& staging) const {
+    const std::uint64_t at = static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes() + offset;
+    if (options_.device.is_cpu()) return {static_cast<const std::byte*>(storage_.const_data_ptr()) + at, count};
+    const torch::NoGradGuard no_grad;
+    staging.resize(count);
+    torch::from_blob(staging.data(), {static_cast<std::int64_t>(count)}, torch::kUInt8)
+        .copy_(bytes_of(storage_).narrow(0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(count)));
+    return staging;
+}
+
+std::string Weight::hash(std::size_t part) const {
+    for (;;) {
+        Xxh128 hash;
+        if (visit_bytes(part, 0, part_bytes(part), epoch(part), [&](auto bytes) { hash.update(bytes); }))
+            return hash.hex();
+    }
+}
+
+void Weight::flip_bit(std::size_t part, std::uint64_t byte) {
+    const std::lock_guard lock(gates_[part].mutex);
+    std::vector<std::byte> staging;
+    const std::byte flipped = resident_bytes(part, byte, 1, staging)[0] ^ std::byte{1};
+    write_bytes(part, byte, {&flipped, 1});
+}
+
+}  // namespace attune

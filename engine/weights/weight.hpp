@@ -1,0 +1,146 @@
+#pragma once
+
+#include "attune/result.hpp"
+#include "engine/weights/tensor_files.hpp"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+class Sha256;
+
+/// How a weight lies in memory.
+enum class WeightLayout : std::uint8_t {
+    rows,    ///< [rows, columns], what libtorch multiplies; the only one on CUDA and under gradients
+    panels,  ///< packed for engine/kernels: [rows / 32][columns][32], each tensor padded to whole panels with zeros
+};
+
+/// Which part of a weight this process holds. Only {0, 1} today; everything that names rows goes through it.
+struct Shard {
+    int rank = 0;
+    int world = 1;
+};
+
+/// A resident matrix or vector of the base. Hides dtype, packing and shard: model, merge, audit and training use only
+/// these calls. May hold several source tensors one below the other (q, k, v), multiplied in one go and audited each by
+/// itself. Its bytes stay at one address for life.
+///
+/// Threads: the executor multiplies, gathers and overwrites; the auditor hashes. Writes and hashing meet at each
+/// tensor's gate; reads of the executor need none, as nobody else writes.
+class Weight {
+public:
+    /// One source tensor within the weight.
+    struct Part {
+        std::string name;
+        std::int64_t rows = 0;
+        std::int64_t first_output = 0;  ///< column of matmul()'s result where its outputs begin
+    };
+    struct Options {
+        WeightLayout layout = WeightLayout::rows;
+        torch::Dtype dtype = torch::kFloat32;  ///< float32 or bfloat16
+        torch::Device device = torch::kCPU;
+        Shard shard{};
+    };
+
+    /// `parts` give name and rows in order; `first_output` is filled in. A vector is one row.
+    Weight(std::vector<Part> parts, std::int64_t columns, const Options& options);
+
+    std::size_t parts() const { return parts_.size(); }
+    const Part& part(std::size_t index) const { return parts_[index]; }
+    std::int64_t columns() const { return columns_; }
+    std::int64_t outputs() const { return outputs_; }  ///< width of matmul()'s result, padding included
+    std::uint64_t bytes() const;                       ///< resident, all parts
+    Shard shard() const { return options_.shard; }
+
+    // ---- the mathematics' side
+
+    /// x: [n, columns] float32 -> [n, outputs()] float32. Differentiable in x with layout `rows`.
+    torch::Tensor matmul(const torch::Tensor& x) const;
+    /// ids: [n] int64 on the weight's device -> [n, columns] float32. For weights of one part.
+    torch::Tensor gather(const torch::Tensor& ids) const;
+    /// -> [count, columns] float32 on the weight's device; a copy.
+    torch::Tensor read_rows(std::size_t part, std::int64_t first, std::int64_t count) const;
+    /// A float32 vector weight as it lies in memory: [columns].
+    torch::Tensor vector() const;
+
+    // ---- changing and restoring
+
+    /// values: [count, columns] float32; rounded to the weight's dtype. Moves the part's epoch.
+    void overwrite_rows(std::size_t part, std::int64_t first, const torch::Tensor& values);
+
+    /// Fills a part from its file, in bounded staging, and takes its expected hash. `checkpoint`, when given, is fed
+    /// the raw bytes as they pass. Shape and type were checked by the caller.
+    Result<void> load(std::size_t part, SourceTensor source, Sha256* checkpoint);
+
+    /// Reads the part's file again and compares it with the expected hash before a resident byte changes, then writes
+    /// it. Errc::base_damaged when the file no longer gives that hash.
+    Result<void> reload(std::size_t part);
+
+    // ---- the audit's side
+
+    std::uint64_t part_bytes(std::size_t part) const;
+    const std::string& expected(std::size_t part) const { return expected_[part]; }
+    std::uint64_t epoch(std::size_t part) const;
+    /// XXH3-128 of the part's resident bytes.
+    std::string hash(std::size_t part) const;
+
+    /// Calls `take(span of bytes)` for slices of [offset, offset + count), at most kSliceBytes each and each under the
+    /// gate. Stops and returns false once the epoch is not `epoch` any more.
+    template <class Take>
+    bool visit_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count, std::uint64_t epoch,
+                     Take&& take) const {
+        std::vector<std::byte> staging;
+        while (count > 0) {
+            const std::uint64_t slice = std::min(count, kSliceBytes);
+            const std::lock_guard lock(gates_[part].mutex);
+            if (gates_[part].epoch != epoch) return false;
+            take(resident_bytes(part, offset, slice, staging));
+            offset += slice;
+            count -= slice;
+        }
+        return true;
+    }
+
+    /// Flips one bit and tells nobody: what a test of the audit needs.
+    void flip_bit(std::size_t part, std::uint64_t byte);
+
+    static constexpr std::uint64_t kSliceBytes = 1u << 20;
+
+private:
+    struct Gate {
+        mutable std::mutex mutex;
+        std::uint64_t epoch = 0;
+    };
+
+    std::int64_t stored_rows(std::size_t part) const;
+    std::uint64_t row_bytes() const;
+    std::span<const std::byte> resident_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count,
+                                              std::vector<std::byte>& staging) const;
+    void write_bytes(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes);
+    torch::Tensor matmul_panels(const torch::Tensor& x) const;
+    torch::Tensor gather_panels(const torch::Tensor& ids) const;
+
+    /// Calls take(raw file bytes, offset within the part's resident bytes, resident bytes) chunk by chunk.
+    template <class Take>
+    Result<void> convert_source(std::size_t part, const SourceTensor& source, Take&& take) const;
+
+    std::vector<Part> parts_;
+    std::int64_t columns_ = 0;
+    std::int64_t outputs_ = 0;
+    Options options_;
+    torch::Tensor storage_;  // rows: [outputs, columns]; panels: [outputs / 32, columns, 32]
+    std::unique_ptr<Gate[]> gates_;
+    std::vector<std::string> expected_;
+    std::vector<SourceTensor> sources_;
+};
+
+}  // namespace attune
