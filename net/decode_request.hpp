@@ -1,0 +1,15 @@
+#pragma once
+
+#include "attune/result.hpp"
+#include "net/api_request.hpp"
+
+#include <boost/json/object.hpp>
+
+namespace attune {
+
+/// Bodies of /v1/completions and /v1/chat/completions. Known fields are checked for type and range; fields that would
+/// change the answer and are not offered are refused by name; unknown ones are accepted and listed for the log.
+Result<ApiRequest> decode_completion(const boost::json::object& body, const DecodeContext& context);
+Result<ApiRequest> decode_chat(const boost::json::object& body, const DecodeContext& context);
+
+}  // namespace attune

@@ -1,0 +1,179 @@
+#include "net/http_session.hpp"
+
+#include "net/decode_admin.hpp"
+#include "net/encode_info.hpp"
+#include "net/json_text.hpp"
+
+#include <boost/json/object.hpp>
+
+namespace attune {
+namespace {
+
+// vLLM's name for faults of its adapter routes.
+constexpr std::string_view kInvalidUserInput = "InvalidUserInput";
+
+Result<boost::json::object> parse_object(const std::string& body, int max_depth, bool is_optional) {
+    if (body.empty() && is_optional) return boost::json::object{};
+    auto value = parse_json(body, max_depth);
+    if (!value) return value.error();
+    if (auto* object = value->if_object()) return std::move(*object);
+    return make_error(Errc::invalid_argument, "The body must be a JSON object.");
+}
+
+Error name_model(Error error) {
+    if (error.code == Errc::unknown_model && error.param.empty()) error.param = "model";
+    return error;
+}
+
+template <class T, class Encode>
+Response encode_or_error(const Result<T>& result, Encode&& encode) {
+    return result ? json_response(encode(*result)) : error_response(name_model(result.error()));
+}
+
+}  // namespace
+
+asio::awaitable<bool> HttpSession::dispatch(RequestContext& context, std::string body) {
+    const RouteId id = context.route.id;
+    if (id == RouteId::completions || id == RouteId::chat) co_return co_await generate(context, body);
+    Response response = co_await handle(context, body);
+    co_return co_await answer(context, std::move(response));
+}
+
+asio::awaitable<Response> HttpSession::handle(RequestContext& context, const std::string& body) {
+    switch (context.route.id) {
+        case RouteId::health:
+            co_return json_response(R"({"status":"ok"})");
+        case RouteId::ready:
+            co_return readiness();
+        case RouteId::models:
+        case RouteId::model:
+        case RouteId::modules:
+            co_return co_await list_models(context);
+        case RouteId::load_adapter:
+            co_return co_await load_adapter(context, body);
+        case RouteId::unload_adapter:
+            co_return co_await unload_adapter(context, body);
+        case RouteId::module_order: {
+            const auto object = parse_object(body, server_.limits.json_depth, true);
+            if (!object) co_return error_response(object.error());
+            co_return co_await order_module(context);
+        }
+        case RouteId::audit:
+            co_return co_await audit(false);
+        case RouteId::audit_run:
+            co_return co_await audit(true);
+        case RouteId::tokenize:
+            co_return co_await tokenize(context, body);
+        case RouteId::detokenize:
+            co_return co_await detokenize(context, body);
+        case RouteId::metrics: {
+            auto text = co_await ask<std::string>(
+                [this](Reply<std::string> reply) { server_.gateway.metrics(std::move(reply)); });
+            if (!text) co_return error_response(text.error());
+            Response response = text_response(std::move(*text));
+            response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+            co_return response;
+        }
+        case RouteId::completions:
+        case RouteId::chat:
+        case RouteId::websocket:
+            break;  // answered by their own coroutines
+    }
+    co_return error_response(make_error(Errc::internal, "This route has no handler."));
+}
+
+Response HttpSession::readiness() const {
+    std::string why;
+    if (server_.gateway.ready(&why)) return json_response(R"({"ready":true})");
+    std::string body = R"({"ready":false,"reason":)";
+    append_json_string(body, why);
+    Response response = json_response(body + '}', 503);
+    response.headers.emplace_back("Retry-After", "1");
+    return response;
+}
+
+asio::awaitable<Response> HttpSession::list_models(RequestContext& context) {
+    const Caller caller = context.caller;
+    const auto modules = co_await ask<std::vector<ModuleStatus>>(
+        [this, caller](Reply<std::vector<ModuleStatus>> reply) { server_.gateway.modules(caller, std::move(reply)); });
+    if (!modules) co_return error_response(modules.error());
+    if (context.route.id == RouteId::modules) co_return json_response(modules_body(*modules));
+    const ServerInfo& info = server_.gateway.info();
+    if (context.route.id == RouteId::models) co_return json_response(models_body(info, *modules));
+    std::string card = model_card(info, *modules, context.route.name);
+    if (!card.empty()) co_return json_response(std::move(card));
+    co_return error_response(
+        make_error(Errc::unknown_model, "The model `" + context.route.name + "` does not exist.", "model"));
+}
+
+asio::awaitable<Response> HttpSession::load_adapter(RequestContext& context, const std::string& body) {
+    const auto object = parse_object(body, server_.limits.json_depth, false);
+    if (!object) co_return error_response(object.error());
+    auto request = decode_load_adapter(*object);
+    if (!request) co_return error_response(request.error(), kInvalidUserInput);
+    request->caller = context.caller;
+    const std::string name = request->name;
+    const auto status = co_await ask<ModuleStatus>(
+        [this, wish = *request](Reply<ModuleStatus> reply) { server_.gateway.load_module(wish, std::move(reply)); });
+    if (status) co_return text_response("Success: LoRA adapter '" + name + "' added successfully.");
+    const bool is_taken = status.error().code == Errc::already_exists;
+    co_return error_response(status.error(), is_taken ? kInvalidUserInput : std::string_view{});
+}
+
+asio::awaitable<Response> HttpSession::unload_adapter(RequestContext& context, const std::string& body) {
+    const auto object = parse_object(body, server_.limits.json_depth, false);
+    if (!object) co_return error_response(object.error());
+    const auto name = decode_unload_adapter(*object);
+    if (!name) co_return error_response(name.error(), kInvalidUserInput);
+    const Caller caller = context.caller;
+    auto status = co_await ask<ModuleStatus>([this, wish = *name, caller](Reply<ModuleStatus> reply) {
+        server_.gateway.remove_module(wish, caller, std::move(reply));
+    });
+    if (status) co_return text_response("Success: LoRA adapter '" + *name + "' removed successfully.");
+    if (status.error().code == Errc::unknown_model)
+        status.error().message = "The lora adapter '" + *name + "' cannot be found.";
+    co_return error_response(status.error());
+}
+
+asio::awaitable<Response> HttpSession::order_module(RequestContext& context) {
+    const std::string name = context.route.name;
+    const ModuleOrder order = context.route.order;
+    const Caller caller = context.caller;
+    auto status = co_await ask<ModuleStatus>([this, name, order, caller](Reply<ModuleStatus> reply) {
+        server_.gateway.order_module(name, order, caller, std::move(reply));
+    });
+    if (!status) co_return error_response(status.error());
+    const bool is_under_way = status->tier == Tier::loading;
+    co_return json_response(module_object(*status), is_under_way ? 202 : 200);
+}
+
+asio::awaitable<Response> HttpSession::audit(bool run) {
+    const auto status = co_await ask<AuditStatus>(
+        [this, run](Reply<AuditStatus> reply) { server_.gateway.audit(run, std::move(reply)); });
+    co_return encode_or_error(status, audit_body);
+}
+
+asio::awaitable<Response> HttpSession::tokenize(RequestContext& context, const std::string& body) {
+    const auto object = parse_object(body, server_.limits.json_depth, false);
+    if (!object) co_return error_response(object.error());
+    auto request = decode_tokenize(*object, decode_context());
+    if (!request) co_return error_response(request.error());
+    request->caller = context.caller;
+    const auto result = co_await ask<TokenizeResult>(
+        [this, wish = *request](Reply<TokenizeResult> reply) { server_.gateway.tokenize(wish, std::move(reply)); });
+    co_return encode_or_error(result, tokenize_body);
+}
+
+asio::awaitable<Response> HttpSession::detokenize(RequestContext& context, const std::string& body) {
+    const auto object = parse_object(body, server_.limits.json_depth, false);
+    if (!object) co_return error_response(object.error());
+    const auto request = decode_detokenize(*object, decode_context());
+    if (!request) co_return error_response(request.error());
+    const Caller caller = context.caller;
+    const auto text = co_await ask<std::string>([this, wish = *request, caller](Reply<std::string> reply) {
+        server_.gateway.detokenize(wish.model, wish.tokens, caller, std::move(reply));
+    });
+    co_return encode_or_error(text, detokenize_body);
+}
+
+}  // namespace attune
