@@ -23,6 +23,7 @@ public:
         std::uint64_t device_bytes = 0;
         torch::Dtype dtype = torch::kFloat32;  ///< how A and B are stored
         int max_rank = 64;
+        bool torch_kernels = false;  ///< the libtorch path on the CPU too: the reference
     };
 
     ModuleSlots(const ModelShape& shape, const Options& options, torch::Device device);
@@ -31,8 +32,8 @@ public:
     /// Arena bytes a module will take; what budgets reserve before install.
     static std::uint64_t bytes_needed(const Module& module, torch::Dtype dtype);
 
-    /// All or nothing. Errc::no_room when the arena has no place, Errc::invalid_module for a shape or rank it cannot
-    /// hold.
+    /// All or nothing; keeps a reference to the module. Errc::no_room when the arena has no place, Errc::invalid_module
+    /// for a shape or rank it cannot hold.
     Result<SlotId> install(const ModulePtr& module);
     /// The slot's bytes are free for the next install. The caller guarantees that no sequence uses it.
     void remove(SlotId slot);
