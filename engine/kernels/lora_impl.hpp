@@ -5,6 +5,10 @@
 
 #include "engine/kernels/lora.hpp"
 
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
 namespace attune::ATTUNE_KERNEL_SET {
 
 namespace {
@@ -43,6 +47,26 @@ inline Floats load_part(const Element* from, int count) {
 
 inline void store(float* to, Floats value) { __builtin_memcpy(to, &value, sizeof value); }
 
+/// a b + c, fused where the set can. Written out: left to the compiler, the fusing depends on what surrounds it, and
+/// the bits of a row on how many rows share the loop.
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    __m256 parts[3][2];
+    __builtin_memcpy(parts[0], &a, sizeof a);
+    __builtin_memcpy(parts[1], &b, sizeof b);
+    __builtin_memcpy(parts[2], &c, sizeof c);
+    for (int i = 0; i < 2; ++i) parts[2][i] = _mm256_fmadd_ps(parts[0][i], parts[1][i], parts[2][i]);
+    __builtin_memcpy(&c, parts[2], sizeof c);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
+inline Floats splat(float value) { return Floats{} + value; }
+
 /// A fixed tree: lane i with i + 8, then + 4, + 2, + 1.
 inline float sum_lanes(Floats value) {
     HalfFloats half[2];
@@ -76,14 +100,16 @@ inline void shrink_block(const float* const* x, const Element* a, int in, float*
         for (int r = 0; r < Rows; ++r) {
             const Floats value = load(x[r] + k);
 #pragma GCC unroll 4
-            for (int j = 0; j < Ranks; ++j) sums[r][j] += columns[j] * value;
+            for (int j = 0; j < Ranks; ++j) sums[r][j] = multiply_add(columns[j], value, sums[r][j]);
         }
     }
     if (whole < in) {
         for (int r = 0; r < Rows; ++r) {
             const Floats value = load_part(x[r] + whole, in - whole);
-            for (int j = 0; j < Ranks; ++j)
-                sums[r][j] += load_part(a + static_cast<std::ptrdiff_t>(j) * in + whole, in - whole) * value;
+            for (int j = 0; j < Ranks; ++j) {
+                const Floats column = load_part(a + static_cast<std::ptrdiff_t>(j) * in + whole, in - whole);
+                sums[r][j] = multiply_add(column, value, sums[r][j]);
+            }
         }
     }
 #pragma GCC unroll 4
@@ -121,8 +147,8 @@ void shrink(const LoraCall& call, float* t) {
     }
 }
 
-/// One panel of outputs for `Rows` rows.
-template <int Rows, class Element>
+/// One panel of outputs for `Rows` rows; the last one may be cut short.
+template <int Rows, bool Whole, class Element>
 inline void expand_block(const LoraCall& call, int first, const float* t, const Element* panel, int output) {
     Floats sums[Rows];
 #pragma GCC unroll 8
@@ -130,34 +156,41 @@ inline void expand_block(const LoraCall& call, int first, const float* t, const 
     for (int j = 0; j < call.rank; ++j) {
         const Floats column = load(panel + static_cast<std::ptrdiff_t>(j) * kLanes);
 #pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) sums[r] += column * t[static_cast<std::ptrdiff_t>(first + r) * call.rank + j];
+        for (int r = 0; r < Rows; ++r)
+            sums[r] = multiply_add(column, splat(t[static_cast<std::ptrdiff_t>(first + r) * call.rank + j]), sums[r]);
     }
-    const int outputs = call.out - output < kLanes ? call.out - output : kLanes;
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
         float* y = call.y + call.rows[first + r] * call.y_stride + output;
-        const float scale = call.weights[first + r] * call.scale;
-        if (outputs == kLanes) {
-            store(y, load(y) + sums[r] * scale);
+        const Floats scale = splat(call.weights[first + r] * call.scale);
+        if constexpr (Whole) {
+            store(y, multiply_add(sums[r], scale, load(y)));
         } else {
+            const int outputs = call.out - output;
             float lanes[kLanes];
-            store(lanes, load_part(y, outputs) + sums[r] * scale);
+            store(lanes, multiply_add(sums[r], scale, load_part(y, outputs)));
             for (int i = 0; i < outputs; ++i) y[i] = lanes[i];
         }
     }
 }
 
+template <bool Whole, class Element>
+inline void expand_panel(const LoraCall& call, const float* t, const Element* panel, int output) {
+    int first = 0;
+    for (; first + kExpandRows <= call.count; first += kExpandRows)
+        expand_block<kExpandRows, Whole>(call, first, t, panel, output);
+    for (; first + 4 <= call.count; first += 4) expand_block<4, Whole>(call, first, t, panel, output);
+    for (; first < call.count; ++first) expand_block<1, Whole>(call, first, t, panel, output);
+}
+
 template <class Element>
 void expand(const LoraCall& call, const float* t) {
     const Element* panel = static_cast<const Element*>(call.b);
-    for (int output = 0; output < call.out; output += kLanes) {
-        int first = 0;
-        for (; first + kExpandRows <= call.count; first += kExpandRows)
-            expand_block<kExpandRows>(call, first, t, panel, output);
-        for (; first + 4 <= call.count; first += 4) expand_block<4>(call, first, t, panel, output);
-        for (; first < call.count; ++first) expand_block<1>(call, first, t, panel, output);
-        panel += static_cast<std::ptrdiff_t>(call.rank) * kLanes;
-    }
+    const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.rank) * kLanes;
+    int output = 0;
+    for (; output + kLanes <= call.out; output += kLanes, panel += panel_size)
+        expand_panel<true>(call, t, panel, output);
+    if (output < call.out) expand_panel<false>(call, t, panel, output);
 }
 
 template <class Element>
