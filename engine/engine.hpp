@@ -34,7 +34,7 @@ struct EngineOptions {
     Now now = steady_now;
 };
 
-/// A request that left the engine since the last report.
+/// A request that left the engine since the last report. Every job given to add() is reported once, also a refused one.
 struct EndedRequest {
     RequestId id{};
     Usage usage;
@@ -53,6 +53,7 @@ struct StepReport {
     double seconds = 0;
     std::vector<EndedRequest> ended;
     std::vector<double> inter_token_seconds;  ///< one per emitted token but a choice's first
+    std::string fault;                        ///< what a failed step threw, for the log; empty when all went well
 };
 
 struct EngineStats {
@@ -86,6 +87,7 @@ public:
     virtual void cancel(RequestId id) = 0;
     /// admit -> schedule -> forward -> sample -> emit.
     virtual StepReport step() = 0;
+    /// True until every job has ended and step() has reported it.
     virtual bool has_work() const = 0;
 
     /// Between steps. Nothing changes when they fail.

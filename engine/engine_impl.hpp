@@ -1,0 +1,113 @@
+#pragma once
+
+#include "engine/engine.hpp"
+#include "engine/kv/block_pool.hpp"
+#include "engine/kv/kv_cache.hpp"
+#include "engine/model/model.hpp"
+#include "engine/module/module_slots.hpp"
+#include "engine/running_job.hpp"
+#include "engine/sample/sampler.hpp"
+#include "engine/schedule/batch_builder.hpp"
+#include "engine/schedule/scheduler.hpp"
+
+#include <torch/torch.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace attune {
+
+/// Where the tensors lie and how they are stored, once the options' words are understood.
+struct EngineLayout {
+    torch::Device device = torch::kCPU;
+    torch::Dtype kv_dtype = torch::kFloat32;
+    torch::Dtype slot_dtype = torch::kFloat32;
+    int kv_blocks = 0;
+};
+
+/// An engine over any Model. Engine::open makes one from files; tests bring models of their own.
+std::unique_ptr<Engine> make_engine(std::unique_ptr<Model> model, const EngineOptions& options,
+                                    const EngineLayout& layout, std::shared_ptr<const Tokenizer> tokenizer);
+
+class EngineImpl final : public Engine {
+public:
+    EngineImpl(std::unique_ptr<Model> model, const EngineOptions& options, const EngineLayout& layout,
+               std::shared_ptr<const Tokenizer> tokenizer);
+    ~EngineImpl() override;
+
+    const ModelShape& shape() const override { return shape_; }
+    std::shared_ptr<BaseAudit> audit() const override { return model_->audit(); }
+    EngineStats stats() const override;
+    std::uint64_t slot_bytes(const Module& module) const override;
+
+    void add(JobPtr job) override;
+    void cancel(RequestId id) override;
+    StepReport step() override;
+    bool has_work() const override { return !jobs_.empty() || !ended_.empty(); }
+
+    Result<SlotId> install(const ModulePtr& module) override;
+    void remove(SlotId slot) override;
+    bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
+
+private:
+    /// A row whose logits the step wants, remembered by ids: its job may end before its turn.
+    struct LogitRow {
+        RequestId request{};
+        int choice = 0;
+        int position = 0;
+        bool is_last = false;  ///< of its sequence: the next token is drawn from it
+    };
+
+    // engine.cpp: a step
+    void run_step(StepReport& report);
+    void apply_waiting_switches();
+    void end_overdue();
+    void note_starts(const StepPlan& plan, StepReport& report);
+    void list_logit_rows(const StepPlan& plan);
+    void read_logits(const torch::Tensor& hidden, StepReport& report);
+    void use_row(const LogitRow& row, std::span<const float> logits, StepReport& report);
+    /// False when the job ended by it.
+    bool score_prompt_row(RunningJob& running, int position, std::span<const float> logits);
+    void draw_first_tokens(RunningJob& running, std::span<const float> logits, StepReport& report);
+    void draw_token(RunningJob& running, Choice& choice, std::span<const float> logits, StepReport& report);
+    void accept_token(RunningJob& running, Choice& choice, Sample sample, StepReport& report);
+    void fail_step(const std::string& fault, StepReport& report);
+
+    // engine_jobs.cpp: how jobs begin and end
+    void admit(JobPtr job);
+    void complete(Job& job) const;
+    Result<void> check(const Job& job) const;
+    void refuse(Job& job, Error error);
+    void apply_switch(RunningJob& running, std::vector<JobModule> modules);
+    void finish_choice(RunningJob& running, Choice& choice, FinishReason reason,
+                       std::variant<std::monostate, std::string, TokenId> stop_reason);
+    void finish_prompt_only(RunningJob& running);
+    void fail(RunningJob& running, Error error);
+    void leave(RunningJob& running, std::string_view outcome);
+    RunningJob* find(RequestId id);
+
+    EngineOptions options_;
+    std::unique_ptr<Model> model_;
+    ModelShape shape_;  ///< the model's, with the context this engine serves
+    std::shared_ptr<const Tokenizer> tokenizer_;
+    KvCache kv_;
+    ModuleSlots slots_;
+    torch::Dtype slot_dtype_;
+    BlockPool pool_;
+    Scheduler scheduler_;
+    Sampler sampler_;
+    std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;  // dies before pool_, which gets its blocks back
+    std::uint64_t arrivals_ = 0;
+    Batch batch_;                        // of the current step
+    std::vector<LogitRow> logit_rows_;   // of the current step
+    std::set<RequestId> step_requests_;  // with rows in the current step
+    std::vector<EndedRequest> ended_;    // since the last report
+};
+
+}  // namespace attune

@@ -1,0 +1,219 @@
+// How jobs begin and end. What happens to them in between is engine.cpp's.
+
+#include "engine/engine_impl.hpp"
+#include "engine/sample/validate.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+
+namespace attune {
+namespace {
+
+/// net has checked against the configured limits; here only what could break the engine is refused.
+LimitSettings widest_limits(int vocab_size) {
+    LimitSettings limits;
+    limits.n = 1024;
+    limits.stops = std::numeric_limits<int>::max();
+    limits.stop_bytes = std::numeric_limits<int>::max();
+    limits.logprobs = vocab_size;
+    limits.logit_bias = std::numeric_limits<int>::max();
+    return limits;
+}
+
+std::uint64_t random_seed() {
+    std::random_device device;
+    return static_cast<std::uint64_t>(device()) << 32 | device();
+}
+
+std::string_view word_of(FinishReason reason) {
+    switch (reason) {
+        case FinishReason::stop:
+            return "stop";
+        case FinishReason::length:
+            return "length";
+        case FinishReason::cancelled:
+            break;
+    }
+    return "cancelled";
+}
+
+Result<void> check_prompt(std::span<const TokenId> prompt, int vocab_size) {
+    if (prompt.empty()) return make_error(Errc::invalid_argument, "the prompt is empty", "prompt");
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+        if (prompt[i] < 0 || prompt[i] >= vocab_size)
+            return make_error(Errc::invalid_argument,
+                              "prompt[" + std::to_string(i) + "] is token id " + std::to_string(prompt[i]) +
+                                  ", the vocabulary has " + std::to_string(vocab_size) + " tokens",
+                              "prompt");
+    }
+    return {};
+}
+
+/// 64-bit sums: prompt and max_tokens come from outside.
+Result<void> check_context(std::int64_t prompt_tokens, std::int64_t max_tokens, std::int64_t limit) {
+    if (prompt_tokens + max_tokens <= limit) return {};
+    return make_error(Errc::context_exceeded,
+                      "this model's maximum context length is " + std::to_string(limit) + " tokens, but " +
+                          std::to_string(prompt_tokens + max_tokens) +
+                          " were requested: " + std::to_string(prompt_tokens) + " in the prompt, " +
+                          std::to_string(max_tokens) + " for the answer",
+                      prompt_tokens >= limit ? "prompt" : "max_tokens");
+}
+
+}  // namespace
+
+RunningJob* EngineImpl::find(RequestId id) {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+void EngineImpl::add(JobPtr job) {
+    const RequestId id = job->id;
+    if (find(id) != nullptr) {
+        refuse(*job, make_error(Errc::internal, "a request with this id is running"));
+        return;
+    }
+    const std::shared_ptr<TokenSink> sink = job->sink;
+    try {
+        admit(std::move(job));
+    } catch (const std::exception&) {  // memory ran out: this job's loss alone
+        const Error error = make_error(Errc::internal, "the engine had no memory for this request");
+        if (RunningJob* running = find(id)) {
+            fail(*running, error);
+        } else {
+            Job lost;
+            lost.id = id;
+            lost.sink = sink;
+            refuse(lost, error);
+        }
+    }
+}
+
+void EngineImpl::admit(JobPtr job) {
+    complete(*job);
+    if (auto ok = check(*job); !ok) {
+        refuse(*job, std::move(ok.error()));
+        return;
+    }
+    const RequestId id = job->id;
+    auto running = std::make_unique<RunningJob>(std::move(job), ++arrivals_, options_.end_tokens, tokenizer_.get(),
+                                                pool_, options_.now());
+    RunningJob& added = *(jobs_[id] = std::move(running));
+    added.tell(Admitted{added.job->cold, added.job->route, added.prompt_tokens()});
+    if (!added.prompt_top || added.is_prompt_scored()) added.tell_prompt();
+    if (added.max_tokens() == 0 && !added.scores_prompt()) {
+        finish_prompt_only(added);
+    } else {
+        scheduler_.add(added.choices[0]->sequence);
+    }
+}
+
+/// What the router may have left open.
+void EngineImpl::complete(Job& job) const {
+    if (!job.sampling.seed) job.sampling.seed = random_seed();
+    if (!job.sampling.max_tokens)
+        job.sampling.max_tokens = std::max(shape_.max_context - static_cast<int>(job.prompt.size()), 1);
+}
+
+Result<void> EngineImpl::check(const Job& job) const {
+    if (auto ok = check_prompt(job.prompt, shape_.vocab_size); !ok) return ok;
+    if (auto ok = validate(job.sampling, shape_.vocab_size, widest_limits(shape_.vocab_size)); !ok) return ok;
+    for (const JobModule& module : job.modules) {
+        if (slots_.module(module.slot) == nullptr)
+            return make_error(Errc::internal, "module \"" + module.applied.id.name + "\" is not resident");
+    }
+    return check_context(static_cast<std::int64_t>(job.prompt.size()), *job.sampling.max_tokens, shape_.max_context);
+}
+
+void EngineImpl::refuse(Job& job, Error error) {
+    EndedRequest ended;
+    ended.id = job.id;
+    ended.outcome = "error";
+    ended_.push_back(std::move(ended));
+    try {
+        job.sink->push(Failed{std::move(error)});
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the client's side is gone
+    }
+}
+
+void EngineImpl::cancel(RequestId id) {
+    RunningJob* running = find(id);
+    if (running == nullptr) return;
+    for (int i = 0; i < running->params().n; ++i) {
+        const bool exists = i < static_cast<int>(running->choices.size());
+        if (exists && running->open_choice(i) == nullptr) continue;
+        ChoiceFinished finished{i, FinishReason::cancelled, {}, {}};
+        if (exists) finished.text = running->open_choice(i)->text.finish();
+        running->tell(std::move(finished));
+    }
+    running->tell(running->finished());
+    leave(*running, "cancelled");
+}
+
+bool EngineImpl::switch_modules(RequestId id, std::vector<JobModule> modules) {
+    RunningJob* running = find(id);
+    if (running == nullptr) return false;
+    for (const JobModule& module : modules) {
+        if (slots_.module(module.slot) == nullptr) return false;
+    }
+    if (running->scores_prompt()) {
+        running->waiting_switch = std::move(modules);
+    } else {
+        apply_switch(*running, std::move(modules));
+    }
+    return true;
+}
+
+void EngineImpl::apply_switch(RunningJob& running, std::vector<JobModule> modules) {
+    running.set_modules(std::move(modules));
+    for (const auto& choice : running.choices) {
+        if (!choice->open) continue;
+        scheduler_.requeue(choice->sequence);
+        choice->sequence.restart(running.slots());
+    }
+    running.tell(Switched{running.completion_tokens(), running.applied()});
+}
+
+void EngineImpl::finish_choice(RunningJob& running, Choice& choice, FinishReason reason,
+                               std::variant<std::monostate, std::string, TokenId> stop_reason) {
+    choice.open = false;
+    scheduler_.remove(choice.sequence);
+    choice.sequence.restart();
+    running.tell(ChoiceFinished{choice.sequence.choice(), reason, choice.text.finish(), std::move(stop_reason)});
+    if (running.open_choices() > 0) return;
+    running.tell(running.finished());
+    leave(running, word_of(reason));
+}
+
+/// max_tokens 0: the prompt was asked for, and it has been told.
+void EngineImpl::finish_prompt_only(RunningJob& running) {
+    for (int i = 0; i < running.params().n; ++i) running.tell(ChoiceFinished{i, FinishReason::length, {}, {}});
+    running.tell(running.finished());
+    leave(running, "length");
+}
+
+void EngineImpl::fail(RunningJob& running, Error error) {
+    running.tell(Failed{std::move(error)});
+    leave(running, "error");
+}
+
+/// Frees everything the job holds and reports it; the last thing done with it.
+void EngineImpl::leave(RunningJob& running, std::string_view outcome) {
+    const Finished finished = running.finished();
+    EndedRequest ended;
+    ended.id = running.id();
+    ended.usage = finished.usage;
+    ended.outcome = outcome;
+    ended.queue_ms = finished.queue_ms;
+    ended.ttft_ms = finished.ttft_ms;
+    ended.e2e_ms = milliseconds_between(running.received, options_.now());
+    ended_.push_back(std::move(ended));
+    for (const auto& choice : running.choices) scheduler_.remove(choice->sequence);
+    jobs_.erase(running.id());
+}
+
+}  // namespace attune

@@ -1,0 +1,168 @@
+// From words and files to an engine: devices, dtypes, threads and the size of the KV pool.
+
+#include "engine/engine_impl.hpp"
+#include "engine/free_memory.hpp"
+#include "engine/kv/block_size.hpp"
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace attune {
+namespace {
+
+Error unknown_word(const char* setting, const std::string& value, const char* allowed) {
+    return make_error(Errc::invalid_argument, std::string(setting) + " is \"" + value + "\", it may be " + allowed,
+                      setting);
+}
+
+Result<torch::Device> parse_device(const std::string& word) {
+    if (word == "auto")
+        return torch::cuda::is_available() ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
+    if (word == "cpu") return torch::Device(torch::kCPU);
+    const bool numbered = word.starts_with("cuda:") && word.size() > 5 && word.size() <= 8 &&
+                          std::all_of(word.begin() + 5, word.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!numbered) return unknown_word("model.device", word, "auto, cpu or cuda:N");
+    const int index = std::stoi(word.substr(5));
+    if (index >= static_cast<int>(torch::cuda::device_count()))
+        return make_error(Errc::invalid_argument,
+                          "model.device is \"" + word + "\", this machine has " +
+                              std::to_string(torch::cuda::device_count()) + " CUDA devices",
+                          "model.device");
+    return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+/// auto: bf16, what F32, F16 and BF16 files are served as.
+Result<torch::Dtype> parse_dtype(const char* setting, const std::string& word) {
+    if (word == "f32") return torch::kFloat32;
+    if (word == "bf16" || word == "auto") return torch::kBFloat16;
+    return unknown_word(setting, word, "auto, f32 or bf16");
+}
+
+void set_threads(int threads) {
+    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    at::set_num_threads(threads > 0 ? threads : cores);
+    // May be set once per process and only before the first parallel work.
+    static std::once_flag once;
+    std::call_once(once, [] {
+        try {
+            at::set_num_interop_threads(1);
+        } catch (const c10::Error&) {  // NOLINT(bugprone-empty-catch): somebody set it before; it decides nothing here
+        }
+    });
+}
+
+std::uint64_t free_bytes(torch::Device device) {
+    if (device.is_cpu()) return free_memory_bytes();
+    return at::accelerator::getMemoryInfo(device.index()).first;
+}
+
+/// Asked-for bytes, else room for max_sequences of a usual length and for one as long as the model allows, within a
+/// quarter of what is free.
+Result<int> choose_kv_blocks(const EngineOptions& options, const ModelShape& shape, const EngineLayout& layout,
+                             int max_context) {
+    const std::uint64_t block_bytes = KvCache::bytes_per_block(shape, layout.kv_dtype);
+    std::uint64_t blocks = options.kv_bytes / block_bytes;
+    if (options.kv_bytes == 0) {
+        const auto usual = static_cast<std::uint64_t>(std::min(max_context, 2048));
+        const std::uint64_t tokens = std::max<std::uint64_t>(static_cast<std::uint64_t>(options.max_sequences) * usual,
+                                                             static_cast<std::uint64_t>(max_context));
+        blocks = std::min((tokens + kBlockTokens - 1) / kBlockTokens, free_bytes(layout.device) / 4 / block_bytes);
+    }
+    if (blocks == 0)
+        return make_error(Errc::no_room,
+                          "model.kv_bytes is " + std::to_string(options.kv_bytes) + ", one block of " +
+                              std::to_string(kBlockTokens) + " tokens takes " + std::to_string(block_bytes) + " bytes",
+                          "model.kv_bytes");
+    return static_cast<int>(std::min<std::uint64_t>(blocks, 1U << 30));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::shared_ptr<const Tokenizer> tokenizer) {
+    if (options.kernels != "auto" && options.kernels != "torch")
+        return unknown_word("model.kernels", options.kernels, "auto or torch");
+    const auto device = parse_device(options.device);
+    if (!device) return device.error();
+    const auto dtype = parse_dtype("model.dtype", options.dtype);
+    if (!dtype) return dtype.error();
+    const auto slot_dtype = parse_dtype("modules.slot_dtype", options.slot_dtype);
+    if (!slot_dtype) return slot_dtype.error();
+
+    set_threads(options.threads);
+    auto model = load_model(options.model, {.device = *device, .dtype = *dtype});
+    if (!model) return model.error();
+
+    EngineLayout layout{.device = *device, .kv_dtype = *dtype, .slot_dtype = *slot_dtype, .kv_blocks = 0};
+    const ModelShape& shape = (*model)->shape();
+    const int max_context =
+        options.max_context > 0 ? std::min(options.max_context, shape.max_context) : shape.max_context;
+    const auto blocks = choose_kv_blocks(options, shape, layout, max_context);
+    if (!blocks) return blocks.error();
+    layout.kv_blocks = *blocks;
+    return make_engine(*std::move(model), options, layout, std::move(tokenizer));
+}
+
+std::unique_ptr<Engine> make_engine(std::unique_ptr<Model> model, const EngineOptions& options,
+                                    const EngineLayout& layout, std::shared_ptr<const Tokenizer> tokenizer) {
+    return std::make_unique<EngineImpl>(std::move(model), options, layout, std::move(tokenizer));
+}
+
+EngineImpl::EngineImpl(std::unique_ptr<Model> model, const EngineOptions& options, const EngineLayout& layout,
+                       std::shared_ptr<const Tokenizer> tokenizer)
+    : options_(options),
+      model_(std::move(model)),
+      shape_(model_->shape()),
+      tokenizer_(std::move(tokenizer)),
+      kv_(shape_, layout.kv_blocks, layout.kv_dtype, layout.device),
+      slots_(shape_, {.device_bytes = options.module_bytes, .dtype = layout.slot_dtype, .max_rank = options.max_rank},
+             layout.device),
+      slot_dtype_(layout.slot_dtype),
+      pool_(layout.kv_blocks),
+      scheduler_({.max_sequences = std::max(options.max_sequences, 1), .step_tokens = std::max(options.step_tokens, 1)},
+                 pool_),
+      sampler_(shape_.vocab_size) {
+    if (options_.max_context > 0) shape_.max_context = std::min(shape_.max_context, options_.max_context);
+    // A sequence that did not fit into the whole pool alone could never end.
+    const std::int64_t pool_tokens = static_cast<std::int64_t>(layout.kv_blocks) * kBlockTokens;
+    shape_.max_context = static_cast<int>(std::min<std::int64_t>(shape_.max_context, pool_tokens));
+}
+
+EngineImpl::~EngineImpl() = default;
+
+EngineStats EngineImpl::stats() const {
+    EngineStats stats;
+    for (const auto& [id, running] : jobs_) {
+        const bool has_blocks = std::any_of(running->choices.begin(), running->choices.end(),
+                                            [](const auto& choice) { return choice->sequence.has_blocks(); });
+        ++(has_blocks ? stats.running : stats.waiting);
+    }
+    stats.free_blocks = pool_.free_blocks();
+    stats.total_blocks = pool_.total_blocks();
+    stats.slot_bytes = slots_.used_bytes();
+    stats.slot_capacity_bytes = slots_.capacity_bytes();
+    stats.weight_bytes = model_->weight_bytes();
+    return stats;
+}
+
+std::uint64_t EngineImpl::slot_bytes(const Module& module) const {
+    return ModuleSlots::bytes_needed(module, slot_dtype_);
+}
+
+Result<SlotId> EngineImpl::install(const ModulePtr& module) {
+    try {
+        const c10::InferenceMode inference;
+        return slots_.install(module);
+    } catch (const std::exception&) {
+        return make_error(Errc::internal, "module \"" + module->id.name + "\" could not be installed");
+    }
+}
+
+void EngineImpl::remove(SlotId slot) { slots_.remove(slot); }
+
+}  // namespace attune
