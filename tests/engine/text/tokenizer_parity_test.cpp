@@ -5,37 +5,15 @@
 #include "engine/text/tokenizer.hpp"
 #include "engine/text/unicode.hpp"
 #include "parity_files.hpp"
+#include "tally.hpp"
 
 #include <catch2/catch.hpp>
-
-#include <iostream>
 
 namespace attune {
 namespace {
 
 using nlohmann::json;
 using Ids = std::vector<TokenId>;
-
-/// Counts what differs, shows the first few, and fails once: a broken table would print a thousand texts otherwise.
-class Tally {
-public:
-    explicit Tally(std::string what) : what_(std::move(what)) {}
-    void check(bool same, const std::string& context) {
-        ++checks_;
-        if (same) return;
-        if (++wrong_ <= 4) FAIL_CHECK(what_ << ": " << context);
-    }
-    void conclude() {
-        std::cout << "  " << what_ << ": " << checks_ - wrong_ << " of " << checks_ << "\n";
-        CHECK(checks_ > 0);
-        CHECK(wrong_ == 0);
-    }
-
-private:
-    std::string what_;
-    int checks_ = 0;
-    int wrong_ = 0;
-};
 
 /// The older library's value, where the two versions of the reference disagree.
 std::string preferred(const json& row, const std::string& field) {

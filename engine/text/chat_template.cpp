@@ -1,0 +1,163 @@
+#include "engine/text/chat_template.hpp"
+
+#include "engine/text/chat_variables.hpp"
+#include "engine/text/jinja/template.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+namespace attune {
+namespace {
+
+using nlohmann::json;
+
+/// Tokens that templates name: bos_token, eos_token and the others of the tokenizer's configuration.
+using NamedTokens = std::vector<std::pair<std::string, std::string>>;
+
+Error as_error(const jinja::TemplateError& error) {
+    // What a template raises itself is written for the client; the rest needs to say where it comes from.
+    if (error.type == "TemplateError") return make_error(Errc::invalid_argument, error.message, "messages");
+    return make_error(Errc::invalid_argument, "chat template: " + error.type + ": " + error.message, "messages");
+}
+
+std::tm local_time() {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    localtime_r(&now, &local);
+    return local;
+}
+
+struct ParsedSource {
+    jinja::Template code;
+    bool reads_parts = false;  ///< goes through a message's content part by part
+};
+
+Result<ParsedSource> parse_source(std::string_view source) {
+    auto parsed = jinja::Template::parse(source);
+    if (const auto* error = std::get_if<jinja::TemplateError>(&parsed)) {
+        return make_error(Errc::invalid_argument, "chat template: " + error->type + ": " + error->message);
+    }
+    return ParsedSource{std::move(std::get<jinja::Template>(parsed)), reads_content_parts(source)};
+}
+
+class JinjaChatTemplate final : public ChatTemplate {
+public:
+    JinjaChatTemplate(ParsedSource usual, std::optional<ParsedSource> with_tools, NamedTokens tokens)
+        : usual_(std::move(usual)), with_tools_(std::move(with_tools)), tokens_(std::move(tokens)) {}
+
+    Result<RenderedChat> render(const ChatPrompt& chat) const override {
+        const bool has_tools = !chat.tools_json.empty() && chat.tools_json != "null";
+        const ParsedSource& source = has_tools && with_tools_ ? *with_tools_ : usual_;
+        auto variables = chat_variables(chat, tokens_, source.reads_parts);
+        if (!variables) return variables.error();
+        auto rendered = source.code.render(variables->list, local_time());
+        if (const auto* error = std::get_if<jinja::TemplateError>(&rendered)) return as_error(*error);
+        auto text = std::move(std::get<jinja::Text>(rendered));
+        if (chat.continue_final_message) {
+            if (auto cut = cut_at_continuation(text, variables->continued); !cut) return cut.error();
+        }
+        RenderedChat result;
+        for (const jinja::TextRange& range : text.literal) result.literal.push_back({range.begin, range.end, true});
+        result.text = std::move(text.bytes);
+        return result;
+    }
+
+private:
+    ParsedSource usual_;
+    std::optional<ParsedSource> with_tools_;
+    NamedTokens tokens_;
+};
+
+using Made = Result<std::shared_ptr<const ChatTemplate>>;
+
+Made make_template(std::string_view source, const std::optional<std::string>& tool_source, NamedTokens tokens) {
+    auto usual = parse_source(source);
+    if (!usual) return usual.error();
+    std::optional<ParsedSource> with_tools;
+    if (tool_source) {
+        auto parsed = parse_source(*tool_source);
+        if (!parsed) return parsed.error();
+        with_tools = std::move(*parsed);
+    }
+    return Made(std::make_shared<const JinjaChatTemplate>(std::move(*usual), std::move(with_tools), std::move(tokens)));
+}
+
+std::optional<std::string> read_file(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return std::nullopt;
+    return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+NamedTokens named_tokens(const json& config) {
+    NamedTokens tokens;
+    for (const char* name :
+         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+        const auto found = config.find(name);
+        if (found == config.end()) continue;
+        if (found->is_string()) tokens.emplace_back(name, found->get<std::string>());
+        if (found->is_object() && found->contains("content")) {
+            tokens.emplace_back(name, found->at("content").get<std::string>());
+        }
+    }
+    return tokens;
+}
+
+struct Sources {
+    std::optional<std::string> usual;
+    std::optional<std::string> with_tools;
+};
+
+/// `chat_template` is the template, or a list of named ones: "default" is the usual one, "tool_use" serves requests
+/// with tools.
+Result<Sources> sources_in(const json& config) {
+    Sources sources;
+    const auto found = config.find("chat_template");
+    if (found == config.end() || found->is_null()) return sources;
+    if (found->is_string()) {
+        sources.usual = found->get<std::string>();
+        return sources;
+    }
+    for (const json& one : *found) {
+        const std::string name = one.at("name").get<std::string>();
+        if (name == "default") sources.usual = one.at("template").get<std::string>();
+        if (name == "tool_use") sources.with_tools = one.at("template").get<std::string>();
+    }
+    if (!sources.usual) {
+        return make_error(Errc::unsupported, "tokenizer_config.json: chat_template has no template named default");
+    }
+    return sources;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::parse(std::string source, std::string bos_token,
+                                                                std::string eos_token) {
+    return make_template(source, std::nullopt,
+                         {{"bos_token", std::move(bos_token)}, {"eos_token", std::move(eos_token)}});
+}
+
+Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::open(const std::filesystem::path& folder) {
+    json config = json::object();
+    Sources sources;
+    try {
+        if (const auto text = read_file(folder / "tokenizer_config.json")) config = json::parse(*text);
+        auto found = sources_in(config);
+        if (!found) return found.error();
+        sources = std::move(*found);
+    } catch (const json::exception& error) {
+        return make_error(Errc::invalid_argument, std::string("tokenizer_config.json: ") + error.what());
+    }
+    if (auto file = read_file(folder / "chat_template.jinja")) {
+        sources.usual = std::move(*file);
+        sources.with_tools = read_file(folder / "additional_chat_templates" / "tool_use.jinja");
+    }
+    if (!sources.usual) return Made(std::shared_ptr<const ChatTemplate>());
+    return make_template(*sources.usual, sources.with_tools, named_tokens(config));
+}
+
+}  // namespace attune
