@@ -1,0 +1,149 @@
+// What resident LoRA modules add to one step of SmolLM2-135M's shape: every layer and projection, no model.
+//   lora_bench [--rows 32] [--modules 8] [--rank 16] [--dtype bf16|f32] [--projections qkvogud] [--threads 2] [--steps
+//   20]
+// Prints one JSON line: median and best milliseconds per step, and per install.
+
+#include "engine/kernels/lora.hpp"
+#include "engine/module/module_slots.hpp"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace attune;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kLetters[] = "qkvogud";  // in the order of Projection
+
+ModelShape smollm2() {
+    ModelShape shape;
+    shape.model_type = "llama";
+    shape.hidden_size = 576;
+    shape.intermediate_size = 1536;
+    shape.heads = 9;
+    shape.kv_heads = 3;
+    shape.head_dim = 64;
+    shape.vocab_size = 49152;
+    shape.max_context = 2048;
+    shape.layers.resize(30);
+    return shape;
+}
+
+ModulePtr make_module(const ModelShape& shape, int rank, const std::string& projections, unsigned seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<float> uniform(-0.05F, 0.05F);
+    auto module = std::make_shared<Module>();
+    module->id.name = "m" + std::to_string(seed);
+    module->max_rank = rank;
+    for (int layer = 0; layer < shape.layer_count(); ++layer)
+        for (int i = 0; i < kProjections; ++i) {
+            if (projections.find(kLetters[i]) == std::string::npos) continue;
+            const auto projection = static_cast<Projection>(i);
+            LowRankPair pair{layer, projection, rank, 1.0F, {}, {}};
+            pair.a.resize(static_cast<std::size_t>(rank * shape.in_features(projection)));
+            pair.b.resize(static_cast<std::size_t>(rank * shape.out_features(projection)));
+            for (auto* values : {&pair.a, &pair.b})
+                for (float& value : *values) value = uniform(random);
+            module->pairs.push_back(std::move(pair));
+        }
+    return module;
+}
+
+double milliseconds(Clock::time_point since) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - since).count();
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::map<std::string, std::string> options{{"rows", "32"},    {"modules", "8"},          {"rank", "16"},
+                                               {"dtype", "bf16"}, {"projections", kLetters}, {"threads", "2"},
+                                               {"steps", "20"}};
+    for (int i = 1; i + 1 < argc; i += 2) options[std::string(argv[i]).substr(2)] = argv[i + 1];
+    at::set_num_threads(std::stoi(options["threads"]));
+    const c10::InferenceMode guard;
+    const ModelShape shape = smollm2();
+    const int rows = std::stoi(options["rows"]);
+    const int modules = std::stoi(options["modules"]);
+    const int rank = std::stoi(options["rank"]);
+
+    ModuleSlots::Options slot_options;
+    slot_options.dtype = options["dtype"] == "f32" ? torch::kFloat32 : torch::kBFloat16;
+    slot_options.max_rank = rank;
+    std::vector<double> installs;
+    std::uint64_t bytes = 0;
+    const ModulePtr first = make_module(shape, rank, options["projections"], 1);
+    bytes = ModuleSlots::bytes_needed(*first, slot_options.dtype);
+    slot_options.device_bytes = bytes * static_cast<std::uint64_t>(modules);
+    ModuleSlots slots(shape, slot_options, torch::kCPU);
+    Batch batch;
+    batch.segment_rows = {0};
+    batch.segment_offsets = {0};
+    std::vector<SlotId> installed;
+    for (int i = 0; i < modules; ++i) {
+        const ModulePtr module = make_module(shape, rank, options["projections"], static_cast<unsigned>(i + 1));
+        const auto start = Clock::now();
+        const auto slot = slots.install(module);
+        installs.push_back(milliseconds(start));
+        if (!slot) {
+            std::fprintf(stderr, "%s\n", slot.error().message.c_str());
+            return 1;
+        }
+        installed.push_back(*slot);
+    }
+    for (int row = 0; row < rows; ++row) {
+        batch.tokens.push_back(0);
+        batch.segment_rows.push_back(row + 1);
+        if (modules > 0) batch.segment_slots.push_back({installed[static_cast<std::size_t>(row % modules)], 1.0F});
+        batch.segment_offsets.push_back(static_cast<std::int32_t>(batch.segment_slots.size()));
+    }
+
+    std::map<int, torch::Tensor> inputs;
+    std::map<int, torch::Tensor> outputs;
+    for (int i = 0; i < kProjections; ++i) {
+        const auto projection = static_cast<Projection>(i);
+        inputs[i] = torch::randn({rows, shape.in_features(projection)});
+        outputs[i] = torch::zeros({rows, shape.out_features(projection)});
+    }
+    std::vector<double> times;
+    for (int step = 0; step < std::stoi(options["steps"]) + 2; ++step) {
+        const auto start = Clock::now();
+        const auto plan = slots.plan(batch);
+        for (int layer = 0; layer < shape.layer_count(); ++layer)
+            for (int i = 0; i < kProjections; ++i) {
+                const auto projection = static_cast<Projection>(i);
+                if (slots.touches(layer, projection, *plan))
+                    slots.apply(layer, projection, inputs[i], outputs[i], *plan);
+            }
+        if (step >= 2) times.push_back(milliseconds(start));
+    }
+    const nlohmann::json line{{"bench", "lora"},
+                              {"kernels", lora_kernels().name},
+                              {"dtype", options["dtype"]},
+                              {"rows", rows},
+                              {"modules", modules},
+                              {"rank", rank},
+                              {"projections", options["projections"]},
+                              {"threads", at::get_num_threads()},
+                              {"module_bytes", bytes},
+                              {"ms_per_step", median(times)},
+                              {"best_ms_per_step", *std::min_element(times.begin(), times.end())},
+                              {"install_ms", median(installs)}};
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+}
