@@ -80,7 +80,7 @@ struct CacheManagerState {
     void installed(const CopyPtr& copy, const Result<SlotId>& result);
     void leave_slot(const CopyPtr& copy);
     void became_ready(const LeasePtr& lease);
-    void fail(const LeasePtr& lease, const Error& error);
+    void fail(LeasePtr lease, const Error& error);
     void let_go(Lease& lease);
     void finish_own(const LeasePtr& lease);
     Result<void> commit(Lease& lease);

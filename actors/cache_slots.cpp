@@ -246,7 +246,7 @@ void CacheManagerState::became_ready(const LeasePtr& lease) {
     tell(*lease, std::move(news));
 }
 
-void CacheManagerState::fail(const LeasePtr& lease, const Error& error) {
+void CacheManagerState::fail(LeasePtr lease, const Error& error) {
     let_go(*lease);
     line.remove(lease);
     if (lease->commits) arriving.erase(lease->parts.front().name->name());

@@ -36,20 +36,21 @@ public:
         return found == rows_.end() ? TimePoint{} : found->second.last;
     }
 
-    /// Names with at least `least` hits; forgets those that had none for ten windows.
+    /// Names with at least `least` hits; forgets those that were not named for a day.
     std::map<std::string, int> hot(int least, TimePoint now) {
         std::map<std::string, int> result;
         for (auto row = rows_.begin(); row != rows_.end();) {
             trim(row->second, now);
             const int count = static_cast<int>(row->second.times.size());
             if (count >= least) result[row->first] = count;
-            row = now - row->second.last > 10 * window_ ? rows_.erase(row) : std::next(row);
+            row = now - row->second.last > kForgotten ? rows_.erase(row) : std::next(row);
         }
         return result;
     }
 
 private:
     static constexpr std::size_t kKept = 100000;
+    static constexpr std::chrono::hours kForgotten{24};
     struct Row {
         std::deque<TimePoint> times;
         TimePoint last{};

@@ -44,7 +44,7 @@ CorePtr make_core(const Settings& settings, HouseParts& parts) {
     core->prepare.vocab_size = shape.vocab_size;
     core->prepare.max_model_len = core->info.max_model_len;
     core->prepare.kv_positions = stats.total_blocks * kBlockTokens;
-    core->prepare.max_prompt_tokens = settings.limits.prompt_tokens;
+    core->prepare.limits = settings.limits;
 
     core->files = module_files(settings, shape, core->info.base_id);
     core->slot_bytes = [engine = core->engine.get()](const Module& module) { return engine->slot_bytes(module); };

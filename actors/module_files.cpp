@@ -2,23 +2,15 @@
 
 #include "actors/names.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <exception>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <utility>
 
 namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-constexpr std::uintmax_t kManifestBytes = 1u << 20;
-constexpr int kEntriesLooked = 4096;  // a folder with more is no module
 
 Error missing() { return make_error(Errc::not_found, "no module was found at that path", "lora_path"); }
 
@@ -39,6 +31,8 @@ public:
         limits_.package_bytes = settings.limits.package_bytes;
         limits_.package_files = settings.limits.package_files;
         limits_.allow_unverified_base = settings.modules.allow_unverified_base;
+        limits_.roots = roots_;
+        limits_.base_folder = settings.model.path;
     }
 
     ScanResult scan() const {
@@ -69,7 +63,7 @@ public:
         else
             for (const fs::path& root : roots_) candidates.push_back(root / path);
         for (const fs::path& candidate : candidates) {
-            auto canonical = contained(candidate);
+            auto canonical = below_a_root(candidate);
             if (!canonical || !looks_like_module(*canonical)) continue;
             return inspected(name, *canonical, trust_orders_);
         }
@@ -78,27 +72,13 @@ public:
 
     Result<ModulePtr> load(const std::string& name, const fs::path& path) const {
         // Looked at again: a link may have been turned since the name was made.
-        auto canonical = contained(path);
+        auto canonical = below_a_root(path);
         if (!canonical) return missing();
         return load_module(name, *canonical, base_, limits_);
     }
 
 private:
-    /// The canonical path, if it and every link inside it stay below a root.
-    std::optional<fs::path> contained(const fs::path& path) const {
-        auto canonical = below_a_root(path);
-        if (!canonical) return std::nullopt;
-        std::error_code error;
-        if (!fs::is_directory(*canonical, error)) return canonical;
-        int seen = 0;
-        for (fs::recursive_directory_iterator it(*canonical, error), end; !error && it != end; it.increment(error)) {
-            if (++seen > kEntriesLooked) return std::nullopt;
-            if (it->is_symlink(error) && !below_a_root(it->path())) return std::nullopt;
-        }
-        if (error) return std::nullopt;
-        return canonical;
-    }
-
+    /// The canonical path, if it lies below a root; inspect_module and load_module look at the links inside.
     std::optional<fs::path> below_a_root(const fs::path& path) const {
         std::error_code error;
         const fs::path canonical = fs::canonical(path, error);
@@ -121,84 +101,34 @@ private:
     void look_at(const fs::path& entry, int root, std::set<std::string>& taken, ScanResult& result) const {
         if (!looks_like_module(entry)) return;
         std::error_code error;
-        const bool folder = fs::is_directory(entry, error);
-        const std::string name = folder ? entry.filename().string() : entry.stem().string();
+        std::string name = fs::is_directory(entry, error) ? entry.filename().string() : entry.stem().string();
         const auto refuse = [&](const std::string& why) {
             result.refused.push_back("module `" + name + "` of root " + std::to_string(root) + ": " + why);
         };
-        if (auto valid = check_module_name(name, base_id_); !valid) return refuse(valid.error().message);
-        if (!taken.insert(name).second) return refuse("the name is already taken by an earlier root");
-        auto canonical = contained(entry);
-        if (!canonical) {
-            FoundModule found{
-                name, entry, make_error(Errc::invalid_module, "a link in it leaves the module roots"), {}};
-            result.modules.push_back(std::move(found));
-            return;
+        auto canonical = below_a_root(entry);
+        if (!canonical) return refuse("its link leaves the module roots");
+        FoundModule found = inspected(name, *canonical, trust_roots_);
+        // A package says its own name, a plain folder or file has the one it lies under.
+        if (found.header && !found.header->name.empty()) {
+            name = found.name = found.header->name;
+            if (found.manifest.rule) found.manifest.rule->modules = {WeightedModule{name, 1.0}};
         }
-        result.modules.push_back(inspected(name, *canonical, trust_roots_));
+        if (auto valid = check_module_name(name, base_id_); !valid) return refuse(valid.error().message);
+        if (!taken.insert(name).second) return refuse("the name is already taken");
+        result.modules.push_back(std::move(found));
     }
 
     FoundModule inspected(const std::string& name, const fs::path& path, bool trusted) const {
         FoundModule found{name, path, inspect_module(path, base_, limits_), {}};
-        if (!trusted) return found;
-        auto manifest = read_manifest(name, path);
-        if (manifest)
-            found.manifest = std::move(*manifest);
-        else if (found.header)
-            found.header = manifest.error();
+        if (!found.header || !trusted) return found;
+        found.manifest = ServingManifest{found.header->cold, found.header->pin, found.header->owner, {}};
+        if (found.header->routing) {
+            // The rule speaks of the module under the name it has here.
+            found.manifest.rule = found.header->routing;
+            found.manifest.rule->modules = {WeightedModule{name, 1.0}};
+            found.manifest.rule->owner = found.header->owner;
+        }
         return found;
-    }
-
-    static Result<ServingManifest> read_manifest(const std::string& name, const fs::path& path) {
-        const fs::path file = path / "module_config.json";
-        std::error_code error;
-        if (!fs::is_regular_file(file, error)) return ServingManifest{};
-        if (fs::file_size(file, error) > kManifestBytes || error)
-            return make_error(Errc::invalid_module, "module_config.json is too large");
-        std::ifstream in(file, std::ios::binary);
-        std::stringstream text;
-        text << in.rdbuf();
-        const json manifest = json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-        if (!manifest.is_object()) return make_error(Errc::invalid_module, "module_config.json is not a JSON object");
-        try {
-            return serving_of(name, manifest);
-        } catch (const json::exception&) {
-            return make_error(Errc::invalid_module,
-                              "module_config.json: a value under `serving` or `routing` has the wrong type");
-        }
-    }
-
-    static Result<ServingManifest> serving_of(const std::string& name, const json& manifest) {
-        ServingManifest out;
-        const json serving = manifest.value("serving", json::object());
-        out.pin = serving.value("pin", false);
-        out.owner = serving.value("owner", std::string());
-        if (serving.contains("cold")) {
-            const std::string word = serving.at("cold").get<std::string>();
-            if (word == "wait")
-                out.cold = ColdPolicy::wait;
-            else if (word == "fallback")
-                out.cold = ColdPolicy::fallback;
-            else if (word == "upgrade")
-                out.cold = ColdPolicy::upgrade;
-            else if (word == "revise")
-                out.cold = ColdPolicy::revise;
-            else
-                return make_error(Errc::invalid_module, "module_config.json: serving.cold is not a cold policy");
-        }
-        if (!manifest.contains("routing")) return out;
-        const json routing = manifest.at("routing");
-        RouteRule rule;
-        rule.modules = {WeightedModule{name, 1.0}};
-        rule.task_ids = routing.value("task_ids", std::vector<std::string>{});
-        rule.tags = routing.value("tags", std::vector<std::string>{});
-        rule.keywords = routing.value("keywords", std::vector<std::string>{});
-        rule.priority = routing.value("priority", 0);
-        if (rule.priority < -100 || rule.priority > 100)
-            return make_error(Errc::invalid_module, "module_config.json: routing.priority is -100 to 100");
-        rule.owner = out.owner;
-        out.rule = std::move(rule);
-        return out;
     }
 
     std::vector<fs::path> roots_;

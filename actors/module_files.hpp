@@ -15,7 +15,7 @@
 
 namespace attune {
 
-/// `serving.*` and `routing.*` of a package's module_config.json: empty where manifests are not trusted.
+/// `serving.*` and `routing.*` of a package's manifest: empty where manifests are not trusted.
 struct ServingManifest {
     std::optional<ColdPolicy> cold;
     bool pin = false;

@@ -1,5 +1,7 @@
 #include "actors/prepare.hpp"
 
+#include "engine/sample/validate.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <random>
@@ -46,8 +48,8 @@ Result<void> fit_length(const PrepareParts& parts, PreparedPrompt& prompt) {
         return make_error(Errc::context_exceeded, std::move(text), "prompt");
     };
     const std::string prompt_size = "the prompt has " + std::to_string(tokens) + " tokens";
-    if (parts.max_prompt_tokens > 0 && tokens > parts.max_prompt_tokens)
-        return exceeded(prompt_size + ", the limit is " + std::to_string(parts.max_prompt_tokens));
+    if (parts.limits.prompt_tokens > 0 && tokens > parts.limits.prompt_tokens)
+        return exceeded(prompt_size + ", the limit is " + std::to_string(parts.limits.prompt_tokens));
     SamplingParams& sampling = prompt.sampling;
     if (!sampling.max_tokens) {
         if (tokens >= limit) return exceeded(prompt_size + ", which leaves no room in " + what + std::to_string(limit));
@@ -58,20 +60,6 @@ Result<void> fit_length(const PrepareParts& parts, PreparedPrompt& prompt) {
     if (static_cast<std::int64_t>(tokens) + *sampling.max_tokens > limit)
         return exceeded(prompt_size + " and max_tokens is " + std::to_string(*sampling.max_tokens) +
                         ": together they exceed " + what + std::to_string(limit));
-    return {};
-}
-
-Result<void> check_ids_in_sampling(const PrepareParts& parts, const SamplingParams& sampling) {
-    for (const auto& [id, bias] : sampling.logit_bias)
-        if (id < 0 || id >= parts.vocab_size)
-            return make_error(Errc::invalid_argument,
-                              "logit_bias names token " + std::to_string(id) + ", the vocabulary ends at " +
-                                  std::to_string(parts.vocab_size - 1),
-                              "logit_bias");
-    if (sampling.n < 1) return make_error(Errc::invalid_argument, "n must be at least 1", "n");
-    const bool prompt_only = sampling.echo || sampling.prompt_logprobs;
-    if (sampling.max_tokens && (*sampling.max_tokens < 0 || (*sampling.max_tokens == 0 && !prompt_only)))
-        return make_error(Errc::invalid_argument, "max_tokens must be at least 1", "max_tokens");
     return {};
 }
 
@@ -89,7 +77,7 @@ Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
     const GenerationRequest& request = task.request;
     PreparedPrompt out;
     out.sampling = request.sampling;
-    if (auto valid = check_ids_in_sampling(parts, out.sampling); !valid) return valid.error();
+    if (auto valid = validate(out.sampling, parts.vocab_size, parts.limits); !valid) return valid.error();
     auto ids = tokenize_prompt(parts, request.prompt);
     if (!ids) return ids.error();
     out.ids = std::move(*ids);

@@ -2,6 +2,7 @@
 
 #include "actors/once.hpp"
 #include "attune/gateway.hpp"
+#include "attune/settings.hpp"
 #include "engine/route/route_table.hpp"
 #include "engine/text/chat_template.hpp"
 #include "engine/text/tokenizer.hpp"
@@ -21,9 +22,9 @@ struct PrepareParts {
     std::shared_ptr<const Tokenizer> tokenizer;         ///< null: token ids only
     std::shared_ptr<const ChatTemplate> chat_template;  ///< null: no chat
     int vocab_size = 0;
-    int max_model_len = 0;      ///< tokens
-    int kv_positions = 0;       ///< tokens the whole KV pool holds; 0 = not limited by it
-    int max_prompt_tokens = 0;  ///< `limits.prompt_tokens`; 0 = the context
+    int max_model_len = 0;  ///< tokens
+    int kv_positions = 0;   ///< tokens the whole KV pool holds; 0 = not limited by it
+    LimitSettings limits;
 };
 
 struct PrepareTask {

@@ -1,0 +1,537 @@
+#include "house_fixture.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace attune;
+using namespace std::chrono_literals;
+
+namespace {
+
+class RouterFixture : public HouseFixture {
+public:
+    RouterFixture() {
+        disk["root/a"] = FakeSource{"gen-a"};
+        disk["root/b"] = FakeSource{"gen-b"};
+    }
+    GenerationRequest with_policy(ColdPolicy policy, int max_tokens = 4) {
+        GenerationRequest wish = request("a", max_tokens);
+        wish.cold = policy;
+        return wish;
+    }
+    void check_idle() {
+        run();
+        CHECK(cache().leases.empty());
+        CHECK(engine->running() == 0);
+        CHECK(engine->broken_rules.empty());
+        CHECK(metrics().find("vllm:num_requests_waiting{engine=\"0\",model_name=\"base\"} 0") != std::string::npos);
+    }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(RouterFixture, "the base by its id is explicit, warm and served by nobody else", "[actors][router]") {
+    start();
+    const Seen seen = ask("base", 2);
+    REQUIRE(seen->ok());
+    CHECK(seen->admitted->route.rule == "explicit");
+    CHECK(seen->admitted->route.modules.empty());
+    CHECK(seen->admitted->cold == ColdWord::warm);
+    CHECK(seen->admitted->prompt_tokens == 3);
+    CHECK(seen->text == "..");
+    CHECK(seen->finished->served[0].modules.empty());
+}
+
+TEST_CASE_METHOD(RouterFixture, "wait holds a request until its module is resident", "[actors][router]") {
+    start();
+    hold_loads(true);
+    const Seen seen = ask(with_policy(ColdPolicy::wait));
+    CHECK_FALSE(seen->admitted.has_value());
+    CHECK(engine->steps == 0);
+    hold_loads(false);
+    run();
+    REQUIRE(seen->ok());
+    CHECK(seen->admitted->cold == ColdWord::wait);
+    CHECK(seen->text == "aaaa");
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "wait ends with 504 when the module is not ready in time", "[actors][router]") {
+    start();
+    hold_loads(true);
+    GenerationRequest wish = with_policy(ColdPolicy::wait);
+    wish.timeout_ms = 2000;
+    const Seen seen = ask(wish);
+    pass(1900ms);
+    CHECK(seen->ends == 0);
+    pass(200ms);
+    CHECK(seen->code() == Errc::timeout);
+    hold_loads(false);
+    run();
+    CHECK(seen->ended());
+    CHECK(tier("a") == Tier::host);  // the load that ran was not thrown away
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "a deadline before the time-out ends the wait", "[actors][router]") {
+    start();
+    hold_loads(true);
+    GenerationRequest wish = with_policy(ColdPolicy::wait);
+    wish.deadline_ms = 500;
+    const Seen seen = ask(wish);
+    pass(600ms);
+    CHECK(seen->code() == Errc::timeout);
+}
+
+TEST_CASE_METHOD(RouterFixture, "fallback: the base to the end, and the module is there for the next one",
+                 "[actors][router]") {
+    start();
+    hold_loads(true);
+    const Seen first = ask(with_policy(ColdPolicy::fallback));
+    REQUIRE(first->ok());
+    CHECK(first->text == "....");
+    CHECK(first->admitted->cold == ColdWord::fallback);
+    CHECK(first->admitted->route.modules == std::vector<std::string>{"a"});
+    CHECK(first->finished->served[0].modules.empty());
+    hold_loads(false);
+    run();
+    CHECK(tier("a") == Tier::resident);
+    const Seen second = ask(with_policy(ColdPolicy::fallback));
+    CHECK(second->text == "aaaa");
+    CHECK(second->admitted->cold == ColdWord::warm);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "upgrade: the base starts at once and the module goes on from the switch",
+                 "[actors][router]") {
+    start();
+    hold_loads(true);
+    hold_steps(true);
+    const Seen seen = ask(with_policy(ColdPolicy::upgrade, 6));
+    step();
+    step();
+    CHECK(seen->text == "..");
+    hold_loads(false);
+    run();
+    step();  // install
+    step();
+    hold_steps(false);
+    run();
+    REQUIRE(seen->ok());
+    CHECK(seen->admitted->cold == ColdWord::upgrade);
+    REQUIRE(seen->switched.has_value());
+    CHECK(seen->text.substr(0, 2) == "..");
+    CHECK(seen->text.back() == 'a');
+    REQUIRE(seen->finished->served.size() == 2);
+    CHECK(seen->finished->served[0].tokens == seen->switched->base_tokens);
+    CHECK(seen->finished->served[0].tokens + seen->finished->served[1].tokens == 6);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "upgrade: a load that fails in mid-answer leaves the base to finish",
+                 "[actors][router]") {
+    disk["root/a"].load_error = make_error(Errc::invalid_module, "broken");
+    start();
+    hold_loads(true);
+    hold_steps(true);
+    const Seen seen = ask(with_policy(ColdPolicy::upgrade, 5));
+    step();
+    hold_loads(false);
+    run();
+    hold_steps(false);
+    run();
+    REQUIRE(seen->ok());
+    CHECK(seen->text == ".....");
+    CHECK_FALSE(seen->switched.has_value());
+    CHECK(ask("a")->code() == Errc::invalid_module);  // known to be bad now: never silently the base
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "upgrade: an answer that ends first gives its lease back and the load goes on",
+                 "[actors][router]") {
+    start();
+    hold_loads(true);
+    const Seen seen = ask(with_policy(ColdPolicy::upgrade, 2));
+    CHECK(seen->text == "..");
+    CHECK(cache().leases.empty());
+    hold_loads(false);
+    run();
+    CHECK(tier("a") == Tier::host);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "upgrade: a request that cannot be switched goes on with the base and frees the slot",
+                 "[actors][router]") {
+    start();
+    engine->refuses_switch = true;
+    hold_steps(true);
+    const Seen seen = ask(with_policy(ColdPolicy::upgrade, 8));
+    for (int i = 0; i < 4; ++i) step();
+    CHECK(cache().leases.empty());
+    hold_steps(false);
+    run();
+    CHECK(seen->text == "........");
+    CHECK_FALSE(seen->switched.has_value());
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "upgrade: a module that is ready before the prompt makes the whole answer",
+                 "[actors][router]") {
+    start();
+    hold_prompts(true);
+    const Seen seen = ask(with_policy(ColdPolicy::upgrade));
+    CHECK(tier("a") == Tier::resident);
+    hold_prompts(false);
+    run();
+    CHECK(seen->text == "aaaa");
+    CHECK(seen->admitted->cold == ColdWord::upgrade);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "revise is served as upgrade and says so", "[actors][router]") {
+    start();
+    hold_loads(true);
+    const Seen seen = ask(with_policy(ColdPolicy::revise, 2));
+    CHECK(seen->admitted->cold == ColdWord::upgrade);
+}
+
+TEST_CASE_METHOD(RouterFixture, "a module in host memory is warm: its request waits for the install only",
+                 "[actors][router]") {
+    device_bytes = 100;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    ask("a");
+    ask("b");
+    CHECK(tier("a") == Tier::host);
+    const Seen seen = ask(with_policy(ColdPolicy::fallback));
+    CHECK(seen->text == "aaaa");
+    CHECK(seen->admitted->cold == ColdWord::warm);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "a module in host memory without room follows the cold policy", "[actors][router]") {
+    device_bytes = 100;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    ask("a");
+    ask("b");
+    hold_steps(true);
+    const Seen busy = ask("b", 5);
+    step();
+    const Seen seen = ask(with_policy(ColdPolicy::fallback, 2));
+    hold_steps(false);
+    run();
+    CHECK(busy->text == "bbbbb");
+    CHECK(seen->text == "..");
+    CHECK(seen->admitted->cold == ColdWord::fallback);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "the request's policy comes before the manifest's and that before the setting's",
+                 "[actors][router]") {
+    disk["root/a"].cold = ColdPolicy::fallback;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    hold_loads(true);
+    hold_steps(true);
+    ask(request("a", 9));
+    step();
+    const Seen by_setting = ask(request("b", 9));
+    const Seen by_request = ask(with_policy(ColdPolicy::upgrade, 9));
+    const Seen by_manifest = ask(request("a", 9));
+    step();
+    step();
+    CHECK(by_manifest->admitted->cold == ColdWord::fallback);
+    CHECK(by_request->admitted->cold == ColdWord::upgrade);
+    CHECK_FALSE(by_setting->admitted.has_value());
+    hold_loads(false);
+    hold_steps(false);
+    run();
+    CHECK(by_setting->admitted->cold == ColdWord::wait);
+}
+
+TEST_CASE_METHOD(RouterFixture, "a cancel while the prompt is prepared ends the request and its lease",
+                 "[actors][router][C4]") {
+    start();
+    hold_prompts(true);
+    hold_loads(true);
+    const Seen seen = ask(with_policy(ColdPolicy::wait));
+    gateway->cancel(last_id());
+    run();
+    CHECK(seen->code() == Errc::cancelled);
+    CHECK(cache().leases.empty());
+    hold_prompts(false);
+    hold_loads(false);
+    run();
+    CHECK(seen->ended());
+    CHECK(engine->steps == 0);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "a cancel while the module loads ends the request and its lease",
+                 "[actors][router][C4]") {
+    start();
+    hold_loads(true);
+    const Seen seen = ask(with_policy(ColdPolicy::wait));
+    CHECK(cache().leases.size() == 1);
+    gateway->cancel(last_id());
+    run();
+    CHECK(seen->code() == Errc::cancelled);
+    CHECK(cache().leases.empty());
+    hold_loads(false);
+    run();
+    CHECK(seen->ended());
+    CHECK(engine->steps == 0);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "a load that no loader has begun is taken back when its last waiter leaves",
+                 "[actors][router][C4]") {
+    settings.modules.loaders = 1;
+    start();
+    hold_loads(true);
+    ask(with_policy(ColdPolicy::wait));
+    GenerationRequest other = request("b");
+    other.cold = ColdPolicy::wait;
+    const Seen seen = ask(other);
+    CHECK(cache().host_used == 200);
+    gateway->cancel(last_id());
+    run();
+    CHECK(seen->code() == Errc::cancelled);
+    CHECK(cache().host_used == 100);
+    CHECK(tier("b") == Tier::cold);
+    hold_loads(false);
+    run();
+    CHECK(loads_of["root/b"] == 0);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "a cancel while the module is being installed ends the request and its lease",
+                 "[actors][router][C4]") {
+    start();
+    hold_steps(true);
+    const Seen seen = ask(with_policy(ColdPolicy::wait));
+    CHECK(tier("a") == Tier::host);
+    gateway->cancel(last_id());
+    run();
+    CHECK(seen->code() == Errc::cancelled);
+    hold_steps(false);
+    run();
+    CHECK(tier("a") == Tier::resident);
+    CHECK(cache().copies.begin()->second->users == 0);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "a cancel while the request runs frees it within one step", "[actors][router][C4]") {
+    start();
+    order("a", ModuleOrder::load);
+    hold_steps(true);
+    const Seen seen = ask(request("a", 100));
+    step();
+    step();
+    gateway->cancel(last_id());
+    run();
+    const int before = engine->steps;
+    while (engine->running() > 0 && step()) {
+    }
+    CHECK(engine->steps <= before + 1);
+    CHECK(seen->ok());
+    hold_steps(false);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "a cancel under upgrade while the base answers frees base, load and lease",
+                 "[actors][router][C4]") {
+    start();
+    hold_loads(true);
+    hold_steps(true);
+    const Seen seen = ask(with_policy(ColdPolicy::upgrade, 100));
+    step();
+    gateway->cancel(last_id());
+    run();
+    hold_steps(false);
+    run();
+    CHECK(seen->ok());
+    CHECK(cache().leases.empty());
+    hold_loads(false);
+    run();
+    CHECK(engine->switches == 0);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "cancels of unknown and ended requests are ignored", "[actors][router][C4]") {
+    start();
+    gateway->cancel(RequestId{99});
+    const Seen seen = ask("base");
+    gateway->cancel(last_id());
+    run();
+    CHECK(seen->ok());
+}
+
+TEST_CASE_METHOD(RouterFixture, "beyond the queue limit requests are refused at once with 429", "[actors][router]") {
+    settings.scheduler.queue = 3;
+    start();
+    hold_steps(true);
+    std::vector<Seen> taken;
+    for (int i = 0; i < 3; ++i) taken.push_back(ask("base"));
+    const Seen refused = ask("base");
+    CHECK(refused->code() == Errc::overloaded);
+    hold_steps(false);
+    run();
+    for (const Seen& seen : taken) CHECK(seen->ok());
+    CHECK(ask("base")->ok());
+    CHECK(metrics().find("attune_requests_rejected_total{engine=\"0\",model_name=\"base\",reason=\"overloaded\"} 1") !=
+          std::string::npos);
+}
+
+TEST_CASE_METHOD(RouterFixture, "while draining new requests are refused and running ones finish", "[actors][router]") {
+    start();
+    hold_steps(true);
+    const Seen running = ask("base", 5);
+    core->health->draining = true;
+    bool drained = false;
+    caf::anon_send(peers->router, drain_atom_v, once<bool>([&](Result<bool> done) { drained = done && *done; }));
+    run();
+    CHECK_FALSE(drained);
+    CHECK(ask("base")->code() == Errc::unavailable);
+    CHECK_FALSE(gateway->ready(nullptr));
+    hold_steps(false);
+    run();
+    CHECK(running->ok());
+    CHECK(drained);
+}
+
+TEST_CASE_METHOD(RouterFixture, "model and attune.modules may not name different modules", "[actors][router]") {
+    start();
+    GenerationRequest both = request("a");
+    both.modules = {{"b", 1.0}};
+    const Seen refused = ask(both);
+    CHECK(refused->code() == Errc::invalid_argument);
+    GenerationRequest same = request("a");
+    same.modules = {{"a", 0.5}};
+    same.cold = ColdPolicy::wait;
+    const Seen seen = ask(same);
+    REQUIRE(seen->ok());
+    CHECK(seen->finished->served[0].modules[0].weight == 0.5);
+}
+
+TEST_CASE_METHOD(RouterFixture, "weights, repeats and the number of modules have limits", "[actors][router]") {
+    settings.limits.modules = 2;
+    start();
+    GenerationRequest heavy = request("base");
+    heavy.modules = {{"a", 101.0}};
+    CHECK(ask(heavy)->code() == Errc::invalid_argument);
+    GenerationRequest twice = request("base");
+    twice.modules = {{"a", 1.0}, {"a", 1.0}};
+    CHECK(ask(twice)->code() == Errc::invalid_argument);
+    GenerationRequest many = request("base");
+    many.modules = {{"a", 1}, {"b", 1}, {"c", 1}};
+    CHECK(ask(many)->code() == Errc::invalid_argument);
+    GenerationRequest off = request("base");
+    off.modules = {{"a", 0.0}};
+    off.cold = ColdPolicy::wait;
+    CHECK(ask(off)->text == "...");  // weight 0 is off, and `served` says base
+}
+
+TEST_CASE_METHOD(RouterFixture, "auto asks the rules with the last user message", "[actors][router]") {
+    RouteRule rule;
+    rule.modules = {{"a", 1.0}};
+    rule.keywords = {"contract"};
+    disk["root/a"].rule = rule;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    GenerationRequest legal = request("auto");
+    legal.prompt = TextPrompt{"the contract says", true};
+    const Seen routed = ask(legal);
+    REQUIRE(routed->ok());
+    CHECK(routed->admitted->route.rule == "keyword");
+    CHECK(routed->admitted->route.modules == std::vector<std::string>{"a"});
+    CHECK(routed->text == "aaa");
+    GenerationRequest other = request("auto");
+    other.prompt = TextPrompt{"the weather", true};
+    const Seen plain = ask(other);
+    CHECK(plain->admitted->route.rule == "default");
+    CHECK(plain->text == "...");
+}
+
+TEST_CASE_METHOD(RouterFixture, "an unmatched auto gets the default module of the settings", "[actors][router]") {
+    settings.routing.default_module = "b";
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    caf::anon_send(peers->router, routes_atom_v, RouteFilePtr(std::make_shared<const RouteFile>()));
+    run();
+    const Seen seen = ask("auto");
+    CHECK(seen->text == "bbb");
+    CHECK(seen->admitted->route.rule == "default");
+}
+
+TEST_CASE_METHOD(RouterFixture, "a failed module is never silently the base", "[actors][router]") {
+    disk["root/a"].load_error = make_error(Errc::invalid_module, "broken");
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    CHECK(ask("a")->code() == Errc::invalid_module);
+    const Seen upgrade = ask(with_policy(ColdPolicy::upgrade));
+    const Seen fallback = ask(with_policy(ColdPolicy::fallback));
+    CHECK(upgrade->code() == Errc::invalid_module);
+    CHECK(fallback->code() == Errc::invalid_module);
+    CHECK(upgrade->text.empty());
+}
+
+TEST_CASE_METHOD(RouterFixture, "a bad prompt fails before the engine sees it and frees its lease",
+                 "[actors][router]") {
+    start();
+    GenerationRequest bad = with_policy(ColdPolicy::wait);
+    bad.prompt = TokenPrompt{{1, 320}};
+    const Seen seen = ask(bad);
+    CHECK(seen->code() == Errc::invalid_argument);
+    CHECK(seen->error->message.find("prompt[1]") != std::string::npos);
+    CHECK(engine->steps == 0);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "when the house stops every request ends", "[actors][router]") {
+    start();
+    hold_loads(true);
+    hold_steps(true);
+    const Seen running = ask("base", 50);
+    step();
+    const Seen waiting = ask(with_policy(ColdPolicy::wait));
+    caf::anon_send(peers->router, quit_atom_v);
+    run();
+    hold_steps(false);
+    run();
+    CHECK(running->ended());
+    CHECK(waiting->code() == Errc::unavailable);
+    hold_loads(false);
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "after the gateway is closed everything is answered all the same", "[actors][router]") {
+    start();
+    gateway->close();
+    CHECK(ask("base")->code() == Errc::unavailable);
+    CHECK(load("x", "lib/x")->code() == Errc::unavailable);
+    bool answered = false;
+    gateway->metrics([&](Result<std::string> text) { answered = !text; });
+    CHECK(answered);
+}
+
+TEST_CASE_METHOD(RouterFixture, "tokenize and detokenize answer for base and modules, 404 for others",
+                 "[actors][router]") {
+    start();
+    std::vector<TokenId> tokens;
+    Errc code = Errc::ok;
+    const auto keep = [&](Result<TokenizeResult> result) {
+        if (result) tokens = result->tokens;
+        code = result ? Errc::ok : result.error().code;
+    };
+    gateway->tokenize({"a", TextPrompt{"Hi", true}, {}}, keep);
+    run();
+    CHECK(tokens == std::vector<TokenId>{'H', 'i'});
+    gateway->tokenize({"nobody", TextPrompt{"Hi", true}, {}}, keep);
+    run();
+    CHECK(code == Errc::unknown_model);
+    std::string text;
+    gateway->detokenize("base", {'H', 'i'}, {}, [&](Result<std::string> result) { text = result ? *result : ""; });
+    run();
+    CHECK(text == "Hi");
+}

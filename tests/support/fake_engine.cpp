@@ -1,0 +1,168 @@
+#include "support/fake_engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace attune {
+
+FakeAudit::FakeAudit() {
+    for (const char* name : {"embed", "layers.0", "norm"}) {
+        Tensor tensor{name, std::string(name) + " weights", {}, 0, {}};
+        tensor.expected = "hash of " + tensor.data;
+        tensors_.push_back(std::move(tensor));
+    }
+}
+
+BaseAudit::Progress FakeAudit::hash_some(std::size_t index, std::uint64_t budget) {
+    Tensor& tensor = tensors_[index];
+    const std::size_t take = std::min<std::size_t>(budget, tensor.data.size() - tensor.done);
+    tensor.so_far += tensor.data.substr(tensor.done, take);
+    tensor.done += take;
+    hashed += take;
+    Progress progress{take, tensor.done == tensor.data.size(), {}};
+    if (progress.complete) {
+        progress.hash = "hash of " + tensor.so_far;
+        tensor.done = 0;
+        tensor.so_far.clear();
+    }
+    return progress;
+}
+
+FakeEngine::FakeEngine(std::uint64_t capacity) : capacity_(capacity) {
+    shape_.model_type = "llama";
+    shape_.hidden_size = 8;
+    shape_.vocab_size = 320;
+    shape_.max_context = 4096;
+    shape_.layers.resize(2);
+}
+
+EngineStats FakeEngine::stats() const {
+    EngineStats stats;
+    stats.running = static_cast<int>(running_.size());
+    stats.total_blocks = 256;
+    stats.free_blocks = 256 - stats.running;
+    stats.slot_bytes = used_;
+    stats.slot_capacity_bytes = capacity_;
+    return stats;
+}
+
+void FakeEngine::add(JobPtr job) {
+    if (refuses_jobs) {
+        job->sink->push(Failed{make_error(Errc::context_exceeded, "it can never run")});
+        return;
+    }
+    for (const JobModule& module : job->modules)
+        if (!slots_.contains(module.slot)) broken_rules.push_back("a job names a slot that holds nothing");
+    job->sink->push(Admitted{job->cold, job->route, static_cast<int>(job->prompt.size())});
+    const RequestId id = job->id;
+    if (running_.contains(id)) broken_rules.push_back("one request was added twice");
+    running_[id].job = std::move(job);
+}
+
+void FakeEngine::finish(Running& request, FinishReason reason) {
+    const Job& job = *request.job;
+    job.sink->push(ChoiceFinished{0, reason, {}, {}});
+    Finished finished;
+    finished.usage.prompt_tokens = static_cast<int>(job.prompt.size());
+    finished.usage.completion_tokens = request.made;
+    finished.served = request.served;
+    job.sink->push(finished);
+    EndedRequest ended;
+    ended.id = job.id;
+    ended.usage = finished.usage;
+    ended.outcome = reason == FinishReason::cancelled ? "cancelled" : "length";
+    ended.ttft_ms = 1;
+    ended.e2e_ms = 2;
+    ended_.push_back(std::move(ended));
+}
+
+void FakeEngine::cancel(RequestId id) {
+    const auto found = running_.find(id);
+    if (found == running_.end()) return;
+    Running request = std::move(found->second);
+    running_.erase(found);
+    finish(request, FinishReason::cancelled);
+}
+
+StepReport FakeEngine::step() {
+    ++steps;
+    if (before_step) before_step();
+    StepReport report;
+    std::vector<RequestId> done;
+    for (auto& [id, request] : running_) {
+        std::vector<AppliedModule> applied;
+        std::string text;
+        for (const JobModule& module : request.job->modules) {
+            applied.push_back(module.applied);
+            text += module.applied.id.name;
+            const auto slot = slots_.find(module.slot);
+            if (slot == slots_.end() || slot->second->id.generation != module.applied.id.generation)
+                broken_rules.push_back("a token was made by a slot that holds something else");
+        }
+        const auto same = [&](const ServedEntry& entry) {
+            return std::equal(
+                entry.modules.begin(), entry.modules.end(), applied.begin(), applied.end(),
+                [](const AppliedModule& a, const AppliedModule& b) { return a.id == b.id && a.weight == b.weight; });
+        };
+        if (request.served.empty() || !same(request.served.back())) request.served.push_back({0, applied, 0});
+        ++request.served.back().tokens;
+        ++request.made;
+        ++report.generated;
+        ++report.rows;
+        request.job->sink->push(TokenEvent{0, 65, text.empty() ? "." : text, false, {}});
+        if (request.made >= request.job->sampling.max_tokens.value_or(1)) {
+            finish(request, FinishReason::length);
+            done.push_back(id);
+        }
+    }
+    for (const RequestId id : done) running_.erase(id);
+    report.ended = std::exchange(ended_, {});
+    report.work_left = has_work();
+    return report;
+}
+
+Result<SlotId> FakeEngine::install(const ModulePtr& module) {
+    if (next_install) return *std::exchange(next_install, std::nullopt);
+    if (used_ + slot_bytes(*module) > capacity_) return make_error(Errc::no_room, "the arena is full");
+    for (const auto& [slot, other] : slots_)
+        if (other->id.generation == module->id.generation) broken_rules.push_back("one content was installed twice");
+    ++installs;
+    used_ += slot_bytes(*module);
+    const SlotId slot{next_slot_++};
+    slots_[slot] = module;
+    return slot;
+}
+
+bool FakeEngine::in_use(SlotId slot) const {
+    return std::any_of(running_.begin(), running_.end(), [&](const auto& one) {
+        const auto& modules = one.second.job->modules;
+        return std::any_of(modules.begin(), modules.end(),
+                           [&](const JobModule& module) { return module.slot == slot; });
+    });
+}
+
+void FakeEngine::remove(SlotId slot) {
+    if (in_use(slot)) broken_rules.push_back("a slot in use was removed");
+    const auto found = slots_.find(slot);
+    if (found == slots_.end()) {
+        broken_rules.push_back("a slot was removed twice");
+        return;
+    }
+    ++removes;
+    used_ -= slot_bytes(*found->second);
+    slots_.erase(found);
+}
+
+bool FakeEngine::switch_modules(RequestId id, std::vector<JobModule> modules) {
+    const auto found = running_.find(id);
+    if (found == running_.end() || refuses_switch) return false;
+    ++switches;
+    Switched event;
+    event.base_tokens = found->second.made;
+    for (const JobModule& module : modules) event.modules.push_back(module.applied);
+    found->second.job->modules = std::move(modules);
+    found->second.job->sink->push(std::move(event));
+    return true;
+}
+
+}  // namespace attune

@@ -1,0 +1,94 @@
+#pragma once
+
+#include "engine/engine.hpp"
+#include "engine/weights/base_audit.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+/// Three small tensors of plain bytes with a hash one can read.
+class FakeAudit final : public BaseAudit {
+public:
+    FakeAudit();
+    std::size_t tensors() const override { return tensors_.size(); }
+    const std::string& name(std::size_t tensor) const override { return tensors_[tensor].name; }
+    std::uint64_t bytes(std::size_t tensor) const override { return tensors_[tensor].data.size(); }
+    const std::string& expected(std::size_t tensor) const override { return tensors_[tensor].expected; }
+    Progress hash_some(std::size_t tensor, std::uint64_t budget) override;
+    const std::string& checkpoint() const override { return checkpoint_; }
+    void flip_bit(std::size_t tensor, std::uint64_t byte) override { tensors_[tensor].data[byte] ^= 1; }
+
+    std::uint64_t hashed = 0;  ///< bytes, over all calls
+
+private:
+    struct Tensor {
+        std::string name;
+        std::string data;
+        std::string expected;
+        std::size_t done = 0;
+        std::string so_far;
+    };
+    std::vector<Tensor> tensors_;
+    std::string checkpoint_ = "sha256:base";
+};
+
+/// An engine one can compute in one's head: every step gives every request one token, whose text is `.` for the base
+/// and the modules' names otherwise.
+class FakeEngine final : public Engine {
+public:
+    explicit FakeEngine(std::uint64_t capacity = 1000);
+
+    const ModelShape& shape() const override { return shape_; }
+    std::shared_ptr<BaseAudit> audit() const override { return audit_; }
+    EngineStats stats() const override;
+    std::uint64_t slot_bytes(const Module& module) const override { return module.host_bytes; }
+
+    void add(JobPtr job) override;
+    void cancel(RequestId id) override;
+    StepReport step() override;
+    bool has_work() const override { return !running_.empty(); }
+    Result<SlotId> install(const ModulePtr& module) override;
+    void remove(SlotId slot) override;
+    bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
+
+    // What tests look at and set.
+    std::shared_ptr<FakeAudit> fake_audit() const { return audit_; }
+    std::size_t running() const { return running_.size(); }
+    std::size_t installed() const { return slots_.size(); }
+    int steps = 0;
+    int installs = 0;
+    int removes = 0;
+    int switches = 0;
+    std::vector<std::string> broken_rules;  ///< what a caller must never do, and did
+    std::function<void()> before_step;      ///< may throw
+    std::optional<Error> next_install;      ///< the next install fails with it
+    bool refuses_switch = false;
+    bool refuses_jobs = false;  ///< add() fails the job at once
+
+private:
+    struct Running {
+        JobPtr job;
+        int made = 0;
+        std::vector<ServedEntry> served;
+    };
+    void finish(Running& request, FinishReason reason);
+    bool in_use(SlotId slot) const;
+
+    ModelShape shape_;
+    std::shared_ptr<FakeAudit> audit_ = std::make_shared<FakeAudit>();
+    std::uint64_t capacity_;
+    std::uint64_t used_ = 0;
+    std::int32_t next_slot_ = 0;
+    std::map<RequestId, Running> running_;
+    std::map<SlotId, ModulePtr> slots_;
+    std::vector<EndedRequest> ended_;
+};
+
+}  // namespace attune
