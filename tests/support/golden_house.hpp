@@ -1,0 +1,145 @@
+#pragma once
+
+#include "attune/assert.hpp"
+#include "engine/engine.hpp"
+#include "engine/kv/block_size.hpp"
+#include "engine/module/module_loader.hpp"
+#include "support/golden.hpp"
+#include "support/recording_sink.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attune {
+
+/// A real engine over one of the tiny golden models, in float32.
+struct GoldenHouse {
+    struct Size {
+        int step_tokens = 512;
+        int max_sequences = 64;
+        int blocks = 0;  ///< 0: the engine's choice
+        std::vector<TokenId> end_tokens = {};
+    };
+
+    explicit GoldenHouse(const std::string& model_name) : GoldenHouse(model_name, Size{}) {}
+    GoldenHouse(const std::string& model_name, const Size& size) : model(model_name) {
+        EngineOptions options;
+        options.model = golden::model_folder(model);
+        options.device = "cpu";
+        options.dtype = "f32";
+        options.slot_dtype = "f32";
+        options.step_tokens = size.step_tokens;
+        options.max_sequences = size.max_sequences;
+        options.module_bytes = 8 << 20;
+        options.threads = 1;
+        options.end_tokens = size.end_tokens;
+        if (size.blocks > 0) {
+            const auto shape = read_model_shape(options.model);
+            if (!shape) throw std::runtime_error(shape.error().message);
+            options.kv_bytes = static_cast<std::uint64_t>(size.blocks) * kBlockTokens * 2 * sizeof(float) *
+                               static_cast<std::uint64_t>(shape->kv_heads * shape->head_dim * shape->layer_count());
+        }
+        auto opened = Engine::open(options, nullptr);
+        if (!opened) throw std::runtime_error(opened.error().message);
+        engine = *std::move(opened);
+    }
+
+    /// A golden adapter on its slot, loaded once.
+    JobModule module(const std::string& name, double weight = 1.0) {
+        auto found = slots.find(name);
+        if (found == slots.end()) {
+            auto loaded = load_module(name, golden::adapter_folder(model, name), engine->shape(), {});
+            if (!loaded) throw std::runtime_error(loaded.error().message);
+            auto slot = engine->install(*loaded);
+            if (!slot) throw std::runtime_error(slot.error().message);
+            found = slots.emplace(name, JobModule{*slot, {(*loaded)->id, 1.0, false}}).first;
+        }
+        JobModule module = found->second;
+        module.applied.weight = weight;
+        return module;
+    }
+
+    static SamplingParams greedy(int max_tokens = 32) {
+        SamplingParams params;
+        params.temperature = 0;
+        params.max_tokens = max_tokens;
+        params.seed = 0;
+        params.logprobs = 5;
+        return params;
+    }
+
+    std::shared_ptr<RecordingSink> add(std::vector<TokenId> prompt, SamplingParams params = greedy(),
+                                       std::vector<JobModule> modules = {}) {
+        auto job = std::make_unique<Job>();
+        job->id = RequestId{next_id++};
+        job->prompt = std::move(prompt);
+        job->sampling = std::move(params);
+        job->modules = std::move(modules);
+        auto sink = std::make_shared<RecordingSink>();
+        job->sink = sink;
+        engine->add(std::move(job));
+        return sink;
+    }
+
+    /// `name` is "base" or a golden adapter.
+    std::vector<JobModule> modules_of(const std::string& name) {
+        if (name == "base") return {};
+        return {module(name)};
+    }
+
+    bool run(int most_steps = 5000) {
+        for (int i = 0; i < most_steps && engine->has_work(); ++i) preempted += engine->step().preempted;
+        return !engine->has_work();
+    }
+
+    bool all_free() const {
+        const EngineStats stats = engine->stats();
+        return stats.running == 0 && stats.waiting == 0 && stats.free_blocks == stats.total_blocks;
+    }
+
+    std::string model;
+    std::unique_ptr<Engine> engine;
+    std::map<std::string, JobModule> slots;
+    std::uint64_t next_id = 1;
+    int preempted = 0;
+};
+
+/// Largest difference from the reference's log-probabilities over the binding steps; infinite when a token differs.
+inline float difference_from(const golden::Prompt& expected, const RecordingSink& got, int choice = 0) {
+    const auto tokens = got.tokens(choice);
+    float worst = 0;
+    for (int step = 0; step < expected.safe_steps; ++step) {
+        const auto s = static_cast<std::size_t>(step);
+        if (s >= tokens.size() || tokens[s].id != expected.continuation[s] || !tokens[s].scores) return INFINITY;
+        const auto& top = tokens[s].scores->top;
+        for (std::size_t i = 0; i < expected.top5[s].ids.size(); ++i) {
+            const auto found = std::find_if(
+                top.begin(), top.end(), [&](const ScoredToken& token) { return token.id == expected.top5[s].ids[i]; });
+            // Two candidates closer than the tolerance may trade places at the end of the list.
+            const float logprob = found != top.end() ? found->logprob : top.back().logprob;
+            worst = std::max(worst, std::fabs(logprob - expected.top5[s].logprobs[i]));
+        }
+    }
+    return worst;
+}
+
+/// The same between two runs of the engine: as long as the best two tokens are at least 1e-3 apart, tokens must be
+/// equal; the result is the largest difference of log-probabilities there.
+inline float difference_between(const std::vector<TokenEvent>& expected, const std::vector<TokenEvent>& got) {
+    if (expected.size() != got.size()) return INFINITY;
+    float worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        const auto& top = expected[i].scores->top;
+        if (!golden::bitwise() && top[0].logprob - top[1].logprob < 1e-3F) return worst;
+        if (expected[i].id != got[i].id) return INFINITY;
+        worst = std::max(worst, std::fabs(expected[i].scores->chosen.logprob - got[i].scores->chosen.logprob));
+    }
+    return worst;
+}
+
+}  // namespace attune
