@@ -62,26 +62,32 @@ void append_transfer_chunk(std::string& out, std::string_view data) {
 asio::awaitable<bool> HttpSession::generate(RequestContext& context, const std::string& body) {
     const TimePoint received = steady_now();
     const auto json = parse_json(body, server_.limits.json_depth);
-    if (!json) co_return co_await answer(context, error_response(json.error()));
+    if (!json) {
+        const Response refusal = error_response(json.error());
+        co_return co_await answer(context, refusal);
+    }
     const auto* object = json->if_object();
     if (object == nullptr) {
-        Error error = make_error(Errc::invalid_argument, "The body must be a JSON object.");
-        co_return co_await answer(context, error_response(error));
+        const Response refusal = error_response(make_error(Errc::invalid_argument, "The body must be a JSON object."));
+        co_return co_await answer(context, refusal);
     }
     const bool is_chat = context.route.id == RouteId::chat;
     auto request = is_chat ? decode_chat(*object, decode_context()) : decode_completion(*object, decode_context());
-    if (!request) co_return co_await answer(context, error_response(request.error()));
+    if (!request) {
+        const Response refusal = error_response(request.error());
+        co_return co_await answer(context, refusal);
+    }
     if (!request->unknown_fields.empty())
         log(LogLevel::warn, context.request_id + ": unknown request fields are ignored: " + request->unknown_fields);
     for (auto& prompt : request->prompts) {
         prompt.caller = context.caller;
         prompt.received = received;
     }
-    if (request->stream) co_return co_await answer_streamed(context, std::move(*request));
-    co_return co_await answer_at_once(context, std::move(*request));
+    if (request->stream) co_return co_await answer_streamed(context, *request);
+    co_return co_await answer_at_once(context, *request);
 }
 
-asio::awaitable<bool> HttpSession::answer_at_once(RequestContext& context, ApiRequest request) {
+asio::awaitable<bool> HttpSession::answer_at_once(RequestContext& context, ApiRequest& request) {
     BodyAnswer body(request, make_id(id_prefix(request.endpoint)), std::time(nullptr));
     Generation generation(server_.gateway, strand_, [&](std::size_t prompt, OutputEvent event) {
         body.take(prompt, std::move(event));
@@ -92,14 +98,18 @@ asio::awaitable<bool> HttpSession::answer_at_once(RequestContext& context, ApiRe
     while (!body.is_over() && !is_gone()) co_await signal_.wait();
     co_await stop_watch();
     if (is_gone()) co_return false;
-    if (body.error()) co_return co_await answer(context, error_response(for_client(*body.error())));
-    Response response = json_response(body.body());
-    response.headers = cold_header(body.record());
-    response.headers.emplace_back("attune-served", body.record().served_word());
-    co_return co_await answer(context, std::move(response));
+    Response response;
+    if (body.error()) {
+        response = error_response(for_client(*body.error()));
+    } else {
+        response = json_response(body.body());
+        response.headers = cold_header(body.record());
+        response.headers.emplace_back("attune-served", body.record().served_word());
+    }
+    co_return co_await answer(context, response);
 }
 
-asio::awaitable<bool> HttpSession::answer_streamed(RequestContext& context, ApiRequest request) {
+asio::awaitable<bool> HttpSession::answer_streamed(RequestContext& context, ApiRequest& request) {
     EventFrames frames;
     StreamAnswer stream(request, make_id(id_prefix(request.endpoint)), std::time(nullptr), frames);
     Generation generation(server_.gateway, strand_, [&](std::size_t prompt, OutputEvent event) {
@@ -138,13 +148,16 @@ asio::awaitable<bool> HttpSession::answer_streamed(RequestContext& context, ApiR
             continue;
         }
         unsent_bytes_ = out.size();
-        const bool is_written = co_await write(std::move(out));
+        const bool is_written = co_await write(out);
         unsent_bytes_ = 0;
         if (!is_written) vanish();
     }
     co_await stop_watch();
     if (is_gone()) co_return false;
-    if (!has_head) co_return co_await answer(context, error_response(*frames.error()));
+    if (!has_head) {
+        const Response refusal = error_response(*frames.error());
+        co_return co_await answer(context, refusal);
+    }
     // After an error in mid-stream the connection ends too: some clients wait for that.
     co_return !must_close && !frames.error() && !is_draining_;
 }

@@ -32,11 +32,11 @@ Response encode_or_error(const Result<T>& result, Encode&& encode) {
 
 }  // namespace
 
-asio::awaitable<bool> HttpSession::dispatch(RequestContext& context, std::string body) {
+asio::awaitable<bool> HttpSession::dispatch(RequestContext& context, const std::string& body) {
     const RouteId id = context.route.id;
     if (id == RouteId::completions || id == RouteId::chat) co_return co_await generate(context, body);
-    Response response = co_await handle(context, body);
-    co_return co_await answer(context, std::move(response));
+    const Response response = co_await handle(context, body);
+    co_return co_await answer(context, response);
 }
 
 asio::awaitable<Response> HttpSession::handle(RequestContext& context, const std::string& body) {
@@ -45,6 +45,8 @@ asio::awaitable<Response> HttpSession::handle(RequestContext& context, const std
             co_return json_response(R"({"status":"ok"})");
         case RouteId::ready:
             co_return readiness();
+        case RouteId::metrics:
+            co_return co_await metrics();
         case RouteId::models:
         case RouteId::model:
         case RouteId::modules:
@@ -53,11 +55,8 @@ asio::awaitable<Response> HttpSession::handle(RequestContext& context, const std
             co_return co_await load_adapter(context, body);
         case RouteId::unload_adapter:
             co_return co_await unload_adapter(context, body);
-        case RouteId::module_order: {
-            const auto object = parse_object(body, server_.limits.json_depth, true);
-            if (!object) co_return error_response(object.error());
-            co_return co_await order_module(context);
-        }
+        case RouteId::module_order:
+            co_return co_await order_module(context, body);
         case RouteId::audit:
             co_return co_await audit(false);
         case RouteId::audit_run:
@@ -66,14 +65,6 @@ asio::awaitable<Response> HttpSession::handle(RequestContext& context, const std
             co_return co_await tokenize(context, body);
         case RouteId::detokenize:
             co_return co_await detokenize(context, body);
-        case RouteId::metrics: {
-            auto text = co_await ask<std::string>(
-                [this](Reply<std::string> reply) { server_.gateway.metrics(std::move(reply)); });
-            if (!text) co_return error_response(text.error());
-            Response response = text_response(std::move(*text));
-            response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-            co_return response;
-        }
         case RouteId::completions:
         case RouteId::chat:
         case RouteId::websocket:
@@ -92,16 +83,25 @@ Response HttpSession::readiness() const {
     return response;
 }
 
+asio::awaitable<Response> HttpSession::metrics() {
+    const Ask<std::string> call = [this](Reply<std::string> reply) { server_.gateway.metrics(std::move(reply)); };
+    const auto text = co_await ask(call);
+    if (!text) co_return error_response(text.error());
+    Response response = text_response(*text);
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    co_return response;
+}
+
 asio::awaitable<Response> HttpSession::list_models(RequestContext& context) {
-    const Caller caller = context.caller;
-    const auto modules = co_await ask<std::vector<ModuleStatus>>(
-        [this, caller](Reply<std::vector<ModuleStatus>> reply) { server_.gateway.modules(caller, std::move(reply)); });
+    using List = std::vector<ModuleStatus>;
+    const Ask<List> call = [&](Reply<List> reply) { server_.gateway.modules(context.caller, std::move(reply)); };
+    const auto modules = co_await ask(call);
     if (!modules) co_return error_response(modules.error());
     if (context.route.id == RouteId::modules) co_return json_response(modules_body(*modules));
     const ServerInfo& info = server_.gateway.info();
     if (context.route.id == RouteId::models) co_return json_response(models_body(info, *modules));
-    std::string card = model_card(info, *modules, context.route.name);
-    if (!card.empty()) co_return json_response(std::move(card));
+    const std::string card = model_card(info, *modules, context.route.name);
+    if (!card.empty()) co_return json_response(card);
     co_return error_response(
         make_error(Errc::unknown_model, "The model `" + context.route.name + "` does not exist.", "model"));
 }
@@ -112,10 +112,11 @@ asio::awaitable<Response> HttpSession::load_adapter(RequestContext& context, con
     auto request = decode_load_adapter(*object);
     if (!request) co_return error_response(request.error(), kInvalidUserInput);
     request->caller = context.caller;
-    const std::string name = request->name;
-    const auto status = co_await ask<ModuleStatus>(
-        [this, wish = *request](Reply<ModuleStatus> reply) { server_.gateway.load_module(wish, std::move(reply)); });
-    if (status) co_return text_response("Success: LoRA adapter '" + name + "' added successfully.");
+    const Ask<ModuleStatus> call = [&](Reply<ModuleStatus> reply) {
+        server_.gateway.load_module(*request, std::move(reply));
+    };
+    const auto status = co_await ask(call);
+    if (status) co_return text_response("Success: LoRA adapter '" + request->name + "' added successfully.");
     const bool is_taken = status.error().code == Errc::already_exists;
     co_return error_response(status.error(), is_taken ? kInvalidUserInput : std::string_view{});
 }
@@ -125,31 +126,31 @@ asio::awaitable<Response> HttpSession::unload_adapter(RequestContext& context, c
     if (!object) co_return error_response(object.error());
     const auto name = decode_unload_adapter(*object);
     if (!name) co_return error_response(name.error(), kInvalidUserInput);
-    const Caller caller = context.caller;
-    auto status = co_await ask<ModuleStatus>([this, wish = *name, caller](Reply<ModuleStatus> reply) {
-        server_.gateway.remove_module(wish, caller, std::move(reply));
-    });
+    const Ask<ModuleStatus> call = [&](Reply<ModuleStatus> reply) {
+        server_.gateway.remove_module(*name, context.caller, std::move(reply));
+    };
+    auto status = co_await ask(call);
     if (status) co_return text_response("Success: LoRA adapter '" + *name + "' removed successfully.");
     if (status.error().code == Errc::unknown_model)
         status.error().message = "The lora adapter '" + *name + "' cannot be found.";
     co_return error_response(status.error());
 }
 
-asio::awaitable<Response> HttpSession::order_module(RequestContext& context) {
-    const std::string name = context.route.name;
-    const ModuleOrder order = context.route.order;
-    const Caller caller = context.caller;
-    auto status = co_await ask<ModuleStatus>([this, name, order, caller](Reply<ModuleStatus> reply) {
-        server_.gateway.order_module(name, order, caller, std::move(reply));
-    });
-    if (!status) co_return error_response(status.error());
+asio::awaitable<Response> HttpSession::order_module(RequestContext& context, const std::string& body) {
+    const auto object = parse_object(body, server_.limits.json_depth, true);
+    if (!object) co_return error_response(object.error());
+    const Ask<ModuleStatus> call = [&](Reply<ModuleStatus> reply) {
+        server_.gateway.order_module(context.route.name, context.route.order, context.caller, std::move(reply));
+    };
+    const auto status = co_await ask(call);
+    if (!status) co_return error_response(name_model(status.error()));
     const bool is_under_way = status->tier == Tier::loading;
     co_return json_response(module_object(*status), is_under_way ? 202 : 200);
 }
 
 asio::awaitable<Response> HttpSession::audit(bool run) {
-    const auto status = co_await ask<AuditStatus>(
-        [this, run](Reply<AuditStatus> reply) { server_.gateway.audit(run, std::move(reply)); });
+    const Ask<AuditStatus> call = [&](Reply<AuditStatus> reply) { server_.gateway.audit(run, std::move(reply)); };
+    const auto status = co_await ask(call);
     co_return encode_or_error(status, audit_body);
 }
 
@@ -159,8 +160,10 @@ asio::awaitable<Response> HttpSession::tokenize(RequestContext& context, const s
     auto request = decode_tokenize(*object, decode_context());
     if (!request) co_return error_response(request.error());
     request->caller = context.caller;
-    const auto result = co_await ask<TokenizeResult>(
-        [this, wish = *request](Reply<TokenizeResult> reply) { server_.gateway.tokenize(wish, std::move(reply)); });
+    const Ask<TokenizeResult> call = [&](Reply<TokenizeResult> reply) {
+        server_.gateway.tokenize(*request, std::move(reply));
+    };
+    const auto result = co_await ask(call);
     co_return encode_or_error(result, tokenize_body);
 }
 
@@ -169,10 +172,10 @@ asio::awaitable<Response> HttpSession::detokenize(RequestContext& context, const
     if (!object) co_return error_response(object.error());
     const auto request = decode_detokenize(*object, decode_context());
     if (!request) co_return error_response(request.error());
-    const Caller caller = context.caller;
-    const auto text = co_await ask<std::string>([this, wish = *request, caller](Reply<std::string> reply) {
-        server_.gateway.detokenize(wish.model, wish.tokens, caller, std::move(reply));
-    });
+    const Ask<std::string> call = [&](Reply<std::string> reply) {
+        server_.gateway.detokenize(request->model, request->tokens, context.caller, std::move(reply));
+    };
+    const auto text = co_await ask(call);
     co_return encode_or_error(text, detokenize_body);
 }
 

@@ -99,7 +99,7 @@ asio::awaitable<void> HttpSession::refuse(std::shared_ptr<HttpSession> self) {
     context.request_id = make_id("req-");
     Response response = error_response(make_error(Errc::unavailable, "Too many connections (server.max_connections)."));
     response.must_close = true;
-    co_await answer(context, std::move(response));
+    co_await answer(context, response);
     error_code ignored;
     socket_.close(ignored);
     server_.remove(self.get());
@@ -126,13 +126,14 @@ asio::awaitable<bool> HttpSession::serve_one() {
         refusal = error_response(make_error(Errc::invalid_argument, "The Host header is missing."));
     if (refusal) {
         refusal->must_close = has_body;  // its body is not read
-        co_return co_await answer(context, std::move(*refusal));
+        co_return co_await answer(context, *refusal);
     }
     if (context.route.id == RouteId::websocket) co_return co_await upgrade(*parser, context);
     const bool is_read = co_await read_body(*parser, context);
     if (!is_read) co_return false;
     deadline_.disarm();
-    co_return co_await dispatch(context, std::move(parser->get().body()));
+    const std::string body = std::move(parser->get().body());
+    co_return co_await dispatch(context, body);
 }
 
 asio::awaitable<bool> HttpSession::wait_for_first_byte() {
@@ -162,13 +163,14 @@ asio::awaitable<bool> HttpSession::answer_bad_head(error_code failure) {
     else
         co_return false;
     response.must_close = true;
-    co_return co_await answer(context, std::move(response));
+    co_return co_await answer(context, response);
 }
 
 asio::awaitable<bool> HttpSession::read_body(Parser& parser, RequestContext& context) {
     if (parser.is_done()) co_return true;
     if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-        const bool is_written = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+        const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+        const bool is_written = co_await write(go_on);
         if (!is_written) co_return false;
         deadline_.arm(std::min(server_.settings.request_timeout_s, kMaxRequestSeconds));
     }
@@ -178,12 +180,12 @@ asio::awaitable<bool> HttpSession::read_body(Parser& parser, RequestContext& con
         Response response =
             error_response(make_error(Errc::payload_too_large, "The body is larger than server.max_body_bytes."));
         response.must_close = true;
-        co_await answer(context, std::move(response));
+        co_await answer(context, response);
     } else if (is_malformed(failure)) {
         Response response = error_response(
             make_error(Errc::invalid_argument, "The body is not valid HTTP/1.1: " + failure.message() + "."));
         response.must_close = true;
-        co_await answer(context, std::move(response));
+        co_await answer(context, response);
     }
     co_return false;
 }
@@ -195,32 +197,33 @@ asio::awaitable<bool> HttpSession::upgrade(Parser& parser, RequestContext& conte
         Response response = status_response(426, "This route speaks WebSocket, subprotocol attune.v1.");
         response.headers = {{"Upgrade", "websocket"}};
         response.must_close = !parser.is_done();
-        co_return co_await answer(context, std::move(response));
+        co_return co_await answer(context, response);
     }
     const auto offered = view(request[http::field::sec_websocket_protocol]);
     if (!offered.empty() && !WsSession::offers_protocol(offered)) {
         Response response =
             error_response(make_error(Errc::invalid_argument, "Of the offered subprotocols none is attune.v1."));
         response.must_close = true;
-        co_return co_await answer(context, std::move(response));
+        co_return co_await answer(context, response);
     }
     deadline_.disarm();
     const auto session = std::make_shared<WsSession>(server_, std::move(socket_), context.caller);
     server_.add(session);
-    co_await session->run(session, request, !offered.empty());
+    co_await session->run(request, !offered.empty());
     server_.remove(session.get());
     co_return false;
 }
 
-asio::awaitable<bool> HttpSession::answer(RequestContext& context, Response response) {
+asio::awaitable<bool> HttpSession::answer(const RequestContext& context, const Response& response) {
     const bool must_close = response.must_close || !context.keep_alive || is_draining_;
-    const bool is_written = co_await write(response_text(context, response, must_close));
+    const std::string text = response_text(context, response, must_close);
+    const bool is_written = co_await write(text);
     // What the client still sends would reset the connection before it has read the answer.
     if (is_written && response.must_close) co_await linger();
     co_return is_written && !must_close;
 }
 
-asio::awaitable<bool> HttpSession::write(std::string text) {
+asio::awaitable<bool> HttpSession::write(const std::string& text) {
     deadline_.arm(server_.settings.idle_timeout_s);
     const auto [failure, bytes] = co_await asio::async_write(socket_, asio::buffer(text), kAwait);
     deadline_.disarm();

@@ -22,6 +22,9 @@ namespace attune {
 
 /// One HTTP/1.1 connection: requests are read and answered in order on the connection's strand. While a generation is
 /// under way a second coroutine reads beside it, so that a client that leaves cancels its work in every state.
+///
+/// Coroutines here take references to named locals of their callers: g++ 12 moves a temporary string in the arguments
+/// of a co_await by copying its bytes, which breaks short ones.
 class HttpSession final : public Connection, public std::enable_shared_from_this<HttpSession> {
 public:
     using tcp = asio::ip::tcp;
@@ -44,8 +47,8 @@ private:
     asio::awaitable<bool> answer_bad_head(boost::system::error_code failure);
     asio::awaitable<bool> read_body(Parser& parser, RequestContext& context);
     asio::awaitable<bool> upgrade(Parser& parser, RequestContext& context);
-    asio::awaitable<bool> answer(RequestContext& context, Response response);
-    asio::awaitable<bool> write(std::string text);
+    asio::awaitable<bool> answer(const RequestContext& context, const Response& response);
+    asio::awaitable<bool> write(const std::string& text);
     asio::awaitable<void> linger();
     asio::awaitable<void> watch(std::shared_ptr<HttpSession> self);
     void start_watch(Generation& generation);
@@ -55,12 +58,13 @@ private:
     bool is_gone() const { return is_closed_ || is_vanished_; }
 
     // http_handlers.cpp: what each route does.
-    asio::awaitable<bool> dispatch(RequestContext& context, std::string body);
+    asio::awaitable<bool> dispatch(RequestContext& context, const std::string& body);
     asio::awaitable<Response> handle(RequestContext& context, const std::string& body);
     asio::awaitable<Response> list_models(RequestContext& context);
     asio::awaitable<Response> load_adapter(RequestContext& context, const std::string& body);
     asio::awaitable<Response> unload_adapter(RequestContext& context, const std::string& body);
-    asio::awaitable<Response> order_module(RequestContext& context);
+    asio::awaitable<Response> order_module(RequestContext& context, const std::string& body);
+    asio::awaitable<Response> metrics();
     asio::awaitable<Response> audit(bool run);
     asio::awaitable<Response> tokenize(RequestContext& context, const std::string& body);
     asio::awaitable<Response> detokenize(RequestContext& context, const std::string& body);
@@ -69,12 +73,16 @@ private:
 
     // http_generate.cpp: completions and chat.
     asio::awaitable<bool> generate(RequestContext& context, const std::string& body);
-    asio::awaitable<bool> answer_at_once(RequestContext& context, ApiRequest request);
-    asio::awaitable<bool> answer_streamed(RequestContext& context, ApiRequest request);
+    asio::awaitable<bool> answer_at_once(RequestContext& context, ApiRequest& request);
+    asio::awaitable<bool> answer_streamed(RequestContext& context, ApiRequest& request);
+
+    /// A call of the Gateway that takes a reply.
+    template <class T>
+    using Ask = std::function<void(Reply<T>)>;
 
     /// Asks the house and waits for its reply, or for the end of the connection.
     template <class T>
-    asio::awaitable<Result<T>> ask(std::function<void(Reply<T>)> call);
+    asio::awaitable<Result<T>> ask(const Ask<T>& call);
 
     ServerState& server_;
     tcp::socket socket_;
@@ -92,7 +100,7 @@ private:
 };
 
 template <class T>
-asio::awaitable<Result<T>> HttpSession::ask(std::function<void(Reply<T>)> call) {
+asio::awaitable<Result<T>> HttpSession::ask(const Ask<T>& call) {
     struct Pending {
         std::mutex mutex;
         std::optional<Result<T>> result;

@@ -109,7 +109,10 @@ void append_json_number(std::string& out, double number) {
     if (!std::isfinite(number)) number = 0;
     std::array<char, 32> digits{};
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
-    out.append(digits.data(), end);
+    const std::string_view text(digits.data(), static_cast<std::size_t>(end - digits.data()));
+    out.append(text);
+    // Whole numbers keep a point, so that typed clients read the kind they expect.
+    if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
 }
 
 bool is_utf8(std::string_view text) {

@@ -142,8 +142,7 @@ void WsSession::close_socket() {
     signal_.notify();
 }
 
-asio::awaitable<void> WsSession::run(std::shared_ptr<WsSession> self, const UpgradeRequest& request,
-                                     bool names_protocol) {
+asio::awaitable<void> WsSession::run(const UpgradeRequest& request, bool names_protocol) {
     const ServerSettings& settings = server_.settings;
     socket_.set_option(websocket::stream_base::timeout{milliseconds(settings.request_timeout_s),
                                                        milliseconds(settings.idle_timeout_s), true});
@@ -156,7 +155,7 @@ asio::awaitable<void> WsSession::run(std::shared_ptr<WsSession> self, const Upgr
     const auto [failure] = co_await socket_.async_accept(request, kAwait);
     if (failure) co_return;
     is_writing_ = true;
-    asio::co_spawn(strand_, write_messages(self), asio::detached);
+    asio::co_spawn(strand_, write_messages(shared_from_this()), asio::detached);
     co_await read_messages();
     is_closed_ = true;
     requests_.clear();  // cancels what is left

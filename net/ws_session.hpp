@@ -32,7 +32,7 @@ public:
     ~WsSession() override;
 
     /// Answers the upgrade and serves the connection to its end.
-    asio::awaitable<void> run(std::shared_ptr<WsSession> self, const UpgradeRequest& request, bool names_protocol);
+    asio::awaitable<void> run(const UpgradeRequest& request, bool names_protocol);
     static bool offers_protocol(std::string_view list);
 
     void drain() override;

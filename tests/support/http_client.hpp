@@ -36,7 +36,8 @@ public:
     /// False when the connection was closed before all was sent.
     bool try_send(std::string_view bytes);
     /// Sends a whole request and does not wait.
-    void send_request(std::string_view method, std::string_view path, std::string_view body, const Headers& headers = {});
+    void send_request(std::string_view method, std::string_view path, std::string_view body,
+                      const Headers& headers = {});
     Reply read_reply(bool is_head = false);
     /// Status line and headers; the body is left.
     Reply read_head();

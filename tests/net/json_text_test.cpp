@@ -1,0 +1,67 @@
+#include "net/json_text.hpp"
+
+#include <catch2/catch.hpp>
+
+namespace attune {
+namespace {
+
+std::string fault(std::string_view text) {
+    const auto value = parse_json(text, 8);
+    return value ? "" : value.error().message;
+}
+
+std::string quoted(std::string_view text) {
+    std::string out;
+    append_json_string(out, text);
+    return out;
+}
+
+TEST_CASE("JSON errors name the byte", "[net][json]") {
+    CHECK(fault(R"({"a":1,})") == "The body is not valid JSON: syntax error at byte 7.");
+    CHECK_THAT(fault(R"({"a":1} x)"), Catch::Contains("extra data at byte 8"));
+    CHECK_THAT(fault(R"({"a":)"), Catch::Contains("incomplete"));
+    CHECK_THAT(fault(""), Catch::Contains("incomplete"));
+}
+
+TEST_CASE("lone surrogates and bytes that are no UTF-8 are refused, NUL is ordinary text", "[net][json]") {
+    CHECK_FALSE(fault(R"({"a":"\ud800"})").empty());
+    CHECK_FALSE(fault(R"({"a":"\udc00"})").empty());
+    CHECK_FALSE(fault(R"({"a":"\ud800\u0041"})").empty());
+    CHECK_FALSE(fault("{\"a\":\"\xFF\"}").empty());
+    CHECK_FALSE(fault("{\"a\":\"\xC0\xAF\"}").empty());
+    CHECK_FALSE(fault("{\"a\":\"\xED\xA0\x80\"}").empty());
+    const auto value = parse_json(R"({"a":"x\u0000y"})", 8);
+    REQUIRE(value);
+    CHECK(value->at("a").as_string() == boost::json::string_view("x\0y", 3));
+}
+
+TEST_CASE("JSON deeper than the limit is refused without recursion", "[net][json]") {
+    CHECK(fault("[[[[[[[[]]]]]]]]").empty());
+    CHECK_FALSE(fault("[[[[[[[[[]]]]]]]]]").empty());
+    CHECK_FALSE(fault(std::string(100'000, '[')).empty());
+}
+
+TEST_CASE("of equal keys the last counts", "[net][json]") {
+    const auto value = parse_json(R"({"a":1,"a":2})", 8);
+    REQUIRE(value);
+    CHECK(value->at("a").as_int64() == 2);
+}
+
+TEST_CASE("strings are written so that a JSON reader gets them back", "[net][json]") {
+    CHECK(quoted("plain") == "\"plain\"");
+    CHECK(quoted("a\"b\\c\n\r\t\x01") == R"("a\"b\\c\n\r\t\u0001")");
+    CHECK(quoted("法条 😀") == "\"法条 😀\"");
+    CHECK(quoted("a\xFFz\xE6\xB3") == "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\xEF\xBF\xBD\"");
+}
+
+TEST_CASE("UTF-8 is checked as Unicode defines it", "[net][json]") {
+    CHECK(is_utf8("é法😀"));
+    CHECK_FALSE(is_utf8("\xF4\x90\x80\x80"));  // above U+10FFFF
+    CHECK_FALSE(is_utf8("\xE0\x80\x80"));      // overlong
+    CHECK_FALSE(is_utf8("\x80"));
+    CHECK(lossy_utf8("a\x80z") == "a\xEF\xBF\xBDz");
+    CHECK(utf8_length("é法😀a") == 4);
+}
+
+}  // namespace
+}  // namespace attune
