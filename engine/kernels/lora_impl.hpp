@@ -78,9 +78,20 @@ inline float sum_lanes(Floats value) {
     return (quarter[0][0] + quarter[0][2]) + (quarter[0][1] + quarter[0][3]);
 }
 
+// Blocks as large as the registers hold. A step with few rows is bound by reading A and B once: the next block is asked
+// for while this one is summed, beyond A's end that is B, beyond B's end most often the module's next projection.
+#if defined(__AVX512F__)
 constexpr int kShrinkRows = 4;
 constexpr int kShrinkRanks = 4;
 constexpr int kExpandRows = 8;
+constexpr int kExpandPanels = 2;
+#else
+constexpr int kShrinkRows = 2;
+constexpr int kShrinkRanks = 2;
+constexpr int kExpandRows = 4;
+constexpr int kExpandPanels = 1;
+#endif
+constexpr std::ptrdiff_t kPrefetchBytes = 2048;
 
 /// t = x A^T for `Rows` rows and `Ranks` ranks.
 template <int Rows, int Ranks, class Element>
@@ -95,7 +106,11 @@ inline void shrink_block(const float* const* x, const Element* a, int in, float*
     for (int k = 0; k < whole; k += kLanes) {
         Floats columns[Ranks];
 #pragma GCC unroll 4
-        for (int j = 0; j < Ranks; ++j) columns[j] = load(a + static_cast<std::ptrdiff_t>(j) * in + k);
+        for (int j = 0; j < Ranks; ++j) {
+            const Element* from = a + static_cast<std::ptrdiff_t>(j) * in + k;
+            __builtin_prefetch(from + static_cast<std::ptrdiff_t>(Ranks) * in);
+            columns[j] = load(from);
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < Rows; ++r) {
             const Floats value = load(x[r] + k);
@@ -147,40 +162,56 @@ void shrink(const LoraCall& call, float* t) {
     }
 }
 
-/// One panel of outputs for `Rows` rows; the last one may be cut short.
-template <int Rows, bool Whole, class Element>
+/// `Panels` panels of outputs for `Rows` rows; the last panel of all may be cut short.
+template <int Rows, int Panels, bool Whole, class Element>
 inline void expand_block(const LoraCall& call, int first, const float* t, const Element* panel, int output) {
-    Floats sums[Rows];
+    const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.rank) * kLanes;
+    Floats sums[Rows][Panels];
 #pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) sums[r] = Floats{};
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+        for (int p = 0; p < Panels; ++p) sums[r][p] = Floats{};
+    }
     for (int j = 0; j < call.rank; ++j) {
-        const Floats column = load(panel + static_cast<std::ptrdiff_t>(j) * kLanes);
+        Floats columns[Panels];
+#pragma GCC unroll 2
+        for (int p = 0; p < Panels; ++p) {
+            const Element* from = panel + p * panel_size + static_cast<std::ptrdiff_t>(j) * kLanes;
+            __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
+            columns[p] = load(from);
+        }
 #pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r)
-            sums[r] = multiply_add(column, splat(t[static_cast<std::ptrdiff_t>(first + r) * call.rank + j]), sums[r]);
+        for (int r = 0; r < Rows; ++r) {
+            const Floats value = splat(t[static_cast<std::ptrdiff_t>(first + r) * call.rank + j]);
+#pragma GCC unroll 2
+            for (int p = 0; p < Panels; ++p) sums[r][p] = multiply_add(columns[p], value, sums[r][p]);
+        }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
         float* y = call.y + call.rows[first + r] * call.y_stride + output;
         const Floats scale = splat(call.weights[first + r] * call.scale);
-        if constexpr (Whole) {
-            store(y, multiply_add(sums[r], scale, load(y)));
-        } else {
-            const int outputs = call.out - output;
-            float lanes[kLanes];
-            store(lanes, multiply_add(sums[r], scale, load_part(y, outputs)));
-            for (int i = 0; i < outputs; ++i) y[i] = lanes[i];
+#pragma GCC unroll 2
+        for (int p = 0; p < Panels; ++p) {
+            if constexpr (Whole) {
+                store(y + p * kLanes, multiply_add(sums[r][p], scale, load(y + p * kLanes)));
+            } else {
+                const int outputs = call.out - output;
+                float lanes[kLanes];
+                store(lanes, multiply_add(sums[r][p], scale, load_part(y, outputs)));
+                for (int i = 0; i < outputs; ++i) y[i] = lanes[i];
+            }
         }
     }
 }
 
-template <bool Whole, class Element>
-inline void expand_panel(const LoraCall& call, const float* t, const Element* panel, int output) {
+template <int Panels, bool Whole, class Element>
+inline void expand_panels(const LoraCall& call, const float* t, const Element* panel, int output) {
     int first = 0;
     for (; first + kExpandRows <= call.count; first += kExpandRows)
-        expand_block<kExpandRows, Whole>(call, first, t, panel, output);
-    for (; first + 4 <= call.count; first += 4) expand_block<4, Whole>(call, first, t, panel, output);
-    for (; first < call.count; ++first) expand_block<1, Whole>(call, first, t, panel, output);
+        expand_block<kExpandRows, Panels, Whole>(call, first, t, panel, output);
+    for (; first + 4 <= call.count; first += 4) expand_block<4, Panels, Whole>(call, first, t, panel, output);
+    for (; first < call.count; ++first) expand_block<1, Panels, Whole>(call, first, t, panel, output);
 }
 
 template <class Element>
@@ -188,9 +219,12 @@ void expand(const LoraCall& call, const float* t) {
     const Element* panel = static_cast<const Element*>(call.b);
     const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.rank) * kLanes;
     int output = 0;
+    for (; output + kExpandPanels * kLanes <= call.out;
+         output += kExpandPanels * kLanes, panel += kExpandPanels * panel_size)
+        expand_panels<kExpandPanels, true>(call, t, panel, output);
     for (; output + kLanes <= call.out; output += kLanes, panel += panel_size)
-        expand_panel<true>(call, t, panel, output);
-    if (output < call.out) expand_panel<false>(call, t, panel, output);
+        expand_panels<1, true>(call, t, panel, output);
+    if (output < call.out) expand_panels<1, false>(call, t, panel, output);
 }
 
 template <class Element>
