@@ -1,0 +1,269 @@
+#include "engine/kernels/cpu_kernels.hpp"
+
+#include "engine/kv/block_size.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+using namespace attune;
+
+namespace {
+
+/// Deterministic values in [-1, 1).
+class Values {
+public:
+    explicit Values(std::uint32_t seed) : state_(seed) {}
+    float next() {
+        state_ = state_ * 1664525U + 1013904223U;
+        return static_cast<float>(state_ >> 8) / 8388608.0F - 1.0F;
+    }
+    std::vector<float> many(std::size_t count) {
+        std::vector<float> out(count);
+        for (float& value : out) value = next();
+        return out;
+    }
+
+private:
+    std::uint32_t state_;
+};
+
+std::vector<const CpuKernels*> sets() {
+    std::vector<const CpuKernels*> out;
+    for (const char* name : {"x86-64-v4", "x86-64-v3", "baseline"}) {
+        if (const CpuKernels* set = cpu_kernels(name)) out.push_back(set);
+    }
+    return out;
+}
+
+/// w: [outputs, columns] into panels.
+template <class Element>
+std::vector<Element> pack(const std::vector<float>& w, int outputs, int columns) {
+    std::vector<Element> panels(w.size());
+    for (int n = 0; n < outputs; ++n) {
+        for (int k = 0; k < columns; ++k) {
+            const float value = w[static_cast<std::size_t>(n * columns + k)];
+            Element element;
+            if constexpr (std::is_same_v<Element, Bf16>) {
+                element = to_bf16(value);
+            } else {
+                element = value;
+            }
+            const int index = panel_index(Element{}, n % kPanelOutputs);
+            const int panel = n / kPanelOutputs;
+            panels[static_cast<std::size_t>((panel * columns + k) * kPanelOutputs + index)] = element;
+        }
+    }
+    return panels;
+}
+
+}  // namespace
+
+TEST_CASE("each instruction set multiplies as arithmetic says, for any number of rows", "[engine][kernels]") {
+    constexpr int kOutputs = 64;
+    constexpr int kColumns = 37;
+    for (const CpuKernels* set : sets()) {
+        CAPTURE(set->name);
+        for (int rows = 1; rows <= 31; ++rows) {
+            CAPTURE(rows);
+            Values values(static_cast<std::uint32_t>(rows));
+            const auto x = values.many(static_cast<std::size_t>(rows * kColumns));
+            auto w = values.many(kOutputs * kColumns);
+            for (float& value : w) value = from_bf16(to_bf16(value));  // so that both types hold the same weight
+            const auto f32 = pack<float>(w, kOutputs, kColumns);
+            const auto bf16 = pack<Bf16>(w, kOutputs, kColumns);
+            std::vector<float> y(static_cast<std::size_t>(rows * kOutputs), NAN);
+            std::vector<float> z = y;
+            GemmCall call{x.data(), kColumns, y.data(), kOutputs, rows, kColumns, f32.data()};
+            set->gemm_f32(call, 0, 2);
+            call.y = z.data();
+            call.panels = bf16.data();
+            set->gemm_bf16(call, 0, 1);
+            set->gemm_bf16(call, 1, 2);
+            float worst = 0;
+            for (int r = 0; r < rows; ++r) {
+                for (int n = 0; n < kOutputs; ++n) {
+                    double sum = 0;
+                    for (int k = 0; k < kColumns; ++k)
+                        sum += static_cast<double>(x[static_cast<std::size_t>(r * kColumns + k)]) *
+                               w[static_cast<std::size_t>(n * kColumns + k)];
+                    const float got = y[static_cast<std::size_t>(r * kOutputs + n)];
+                    worst = std::max(worst, std::fabs(got - static_cast<float>(sum)));
+                }
+            }
+            CHECK(worst < 1e-5F);
+            CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
+        }
+    }
+}
+
+TEST_CASE("a product's row has the same bits whatever rows stand beside it", "[engine][kernels]") {
+    constexpr int kColumns = 576;
+    Values values(5);
+    const auto x = values.many(512 * kColumns);
+    const auto panel = values.many(kColumns * kPanelOutputs);
+    for (const CpuKernels* set : sets()) {
+        CAPTURE(set->name);
+        std::vector<float> many(512 * kPanelOutputs);
+        set->gemm_f32({x.data(), kColumns, many.data(), kPanelOutputs, 512, kColumns, panel.data()}, 0, 1);
+        for (const int row : {0, 1, 13, 255, 500, 511}) {
+            std::vector<float> one(kPanelOutputs);
+            set->gemm_f32({x.data() + row * kColumns, kColumns, one.data(), kPanelOutputs, 1, kColumns, panel.data()},
+                          0, 1);
+            CHECK(std::memcmp(one.data(), many.data() + row * kPanelOutputs, sizeof(float) * kPanelOutputs) == 0);
+        }
+    }
+}
+
+TEST_CASE("attention over blocks is the softmax sum, with windows, shared heads and odd head sizes",
+          "[engine][kernels][kv]") {
+    constexpr int kBlocks = 4;
+    const int head_dim = GENERATE(16, 20, 64);
+    const int group = GENERATE(1, 2, 3, 5);
+    const int window = GENERATE(0, 7, 16);
+    CAPTURE(head_dim, group, window);
+    const int kv_heads = 2;
+    const int heads = kv_heads * group;
+    const int value_dim = (head_dim + 15) / 16 * 16;
+    const int context = 45;
+    Values values(9);
+    const auto k = values.many(static_cast<std::size_t>(context * kv_heads * head_dim));
+    const auto v = values.many(static_cast<std::size_t>(context * kv_heads * head_dim));
+    const auto q = values.many(static_cast<std::size_t>(context * heads * head_dim));
+    std::vector<std::int32_t> positions;
+    for (int p = 0; p < context; ++p) positions.push_back(p);
+    const std::vector<std::int32_t> first_block(static_cast<std::size_t>(context), 1);
+    const std::vector<std::int32_t> table{-1, 2, 0, 3};
+
+    for (const CpuKernels* set : sets()) {
+        CAPTURE(set->name);
+        // NaN where nothing was written: it must not be seen.
+        std::vector<float> keys(static_cast<std::size_t>(kBlocks * kv_heads * head_dim * kBlockTokens), NAN);
+        std::vector<float> cached(static_cast<std::size_t>(kBlocks * kv_heads * value_dim * kBlockTokens), NAN);
+        KvWriteCall write;
+        write.k = k.data();
+        write.v = v.data();
+        write.k_stride = write.v_stride = kv_heads * head_dim;
+        write.kv_heads = kv_heads;
+        write.head_dim = head_dim;
+        write.value_dim = value_dim;
+        write.keys = keys.data();
+        write.values = cached.data();
+        write.positions = positions.data();
+        write.first_block = first_block.data();
+        write.blocks = table.data();
+        set->kv_write_f32(write, 0, context);
+
+        std::vector<float> out(q.size(), NAN);
+        AttentionCall call;
+        call.q = q.data();
+        call.q_stride = call.out_stride = heads * head_dim;
+        call.out = out.data();
+        call.heads = heads;
+        call.kv_heads = kv_heads;
+        call.head_dim = head_dim;
+        call.value_dim = value_dim;
+        call.scale = 0.25F;
+        call.window = window;
+        call.keys = keys.data();
+        call.values = cached.data();
+        call.positions = positions.data();
+        call.first_block = first_block.data();
+        call.blocks = table.data();
+        std::vector<float> scratch(attention_scratch(context - 1));
+        set->attend_f32(call, 0, static_cast<std::int64_t>(context) * kv_heads, scratch.data());
+
+        double worst = 0;
+        for (int row = 0; row < context; ++row) {
+            for (int head = 0; head < heads; ++head) {
+                const int kv_head = head / group;
+                const int from = window > 0 ? std::max(0, row - window + 1) : 0;
+                std::vector<double> weights;
+                double sum = 0;
+                for (int p = from; p <= row; ++p) {
+                    double score = 0;
+                    for (int d = 0; d < head_dim; ++d)
+                        score += static_cast<double>(q[static_cast<std::size_t>((row * heads + head) * head_dim + d)]) *
+                                 k[static_cast<std::size_t>((p * kv_heads + kv_head) * head_dim + d)];
+                    weights.push_back(std::exp(score * 0.25));
+                    sum += weights.back();
+                }
+                for (int d = 0; d < head_dim; ++d) {
+                    double expected = 0;
+                    for (int p = from; p <= row; ++p)
+                        expected += weights[static_cast<std::size_t>(p - from)] / sum *
+                                    v[static_cast<std::size_t>((p * kv_heads + kv_head) * head_dim + d)];
+                    const float got = out[static_cast<std::size_t>((row * heads + head) * head_dim + d)];
+                    worst = std::isnan(got) ? INFINITY : std::max(worst, std::fabs(got - expected));
+                }
+            }
+        }
+        CHECK(worst < 2e-6);
+    }
+}
+
+TEST_CASE("rows' small mathematics: norm with its addition, rotation, silu", "[engine][kernels]") {
+    const int n = GENERATE(8, 16, 20, 64);
+    CAPTURE(n);
+    const auto size = static_cast<std::size_t>(n);
+    Values values(3);
+    const auto x = values.many(size);
+    const auto delta = values.many(size);
+    const auto weight = values.many(size);
+    for (const CpuKernels* set : sets()) {
+        CAPTURE(set->name);
+        std::vector<float> sum = x;
+        std::vector<float> out(size);
+        set->rms_norm(sum.data(), delta.data(), weight.data(), 1e-5F, n, out.data());
+        double squares = 0;
+        for (std::size_t i = 0; i < size; ++i) {
+            CHECK(sum[i] == x[i] + delta[i]);
+            squares += static_cast<double>(sum[i]) * sum[i];
+        }
+        const double scale = 1.0 / std::sqrt(squares / n + 1e-5);
+        for (std::size_t i = 0; i < size; ++i) CHECK(out[i] == Approx(sum[i] * scale * weight[i]).margin(1e-6));
+
+        set->silu_mul(x.data(), delta.data(), n, out.data());
+        for (std::size_t i = 0; i < size; ++i)
+            CHECK(out[i] == Approx(x[i] / (1 + std::exp(-x[i])) * delta[i]).margin(1e-6));
+
+        std::vector<float> head = x;
+        const int half = n / 2;
+        set->rope(head.data(), delta.data(), weight.data(), half);
+        for (int i = 0; i < half; ++i) {
+            const auto a = static_cast<std::size_t>(i);
+            const auto b = static_cast<std::size_t>(i + half);
+            CHECK(head[a] == Approx(x[a] * delta[a] - x[b] * weight[a]).margin(1e-6));
+            CHECK(head[b] == Approx(x[b] * delta[a] + x[a] * weight[a]).margin(1e-6));
+        }
+    }
+}
+
+TEST_CASE("silu of large and small gates stays finite and right", "[engine][kernels]") {
+    std::vector<float> gate{-200, -90, -30, -1, 0, 1, 30, 90, 200, 1e-30F, -1e-30F, 3.5F, -3.5F, 10, -10, 0.5F};
+    const std::vector<float> up(16, 2.0F);
+    for (const CpuKernels* set : sets()) {
+        std::vector<float> out(16);
+        set->silu_mul(gate.data(), up.data(), 16, out.data());
+        for (std::size_t i = 0; i < 16; ++i) {
+            const double expected = 2.0 * gate[i] / (1 + std::exp(-static_cast<double>(gate[i])));
+            CHECK(out[i] == Approx(expected).margin(1e-6));
+        }
+    }
+}
+
+TEST_CASE("bfloat16 rounds to the nearest even and keeps NaN", "[engine][kernels]") {
+    CHECK(from_bf16(to_bf16(1.0F)) == 1.0F);
+    CHECK(to_bf16(1.00390625F).bits == 0x3f80);  // halfway between 1 and the next: even is 1
+    CHECK(to_bf16(1.01171875F).bits == 0x3f82);  // halfway: even is the one above
+    CHECK(to_bf16(-0.0F).bits == 0x8000);
+    CHECK(std::isinf(from_bf16(to_bf16(3.4e38F))));
+    CHECK(std::isnan(from_bf16(to_bf16(std::numeric_limits<float>::quiet_NaN()))));
+    std::uint32_t word = 0x7f800001;  // a NaN whose set bits all lie in the lower half
+    float quiet_only_below = 0;
+    std::memcpy(&quiet_only_below, &word, sizeof word);
+    CHECK(std::isnan(from_bf16(to_bf16(quiet_only_below))));
+}
