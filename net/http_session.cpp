@@ -208,6 +208,7 @@ asio::awaitable<bool> HttpSession::upgrade(Parser& parser, RequestContext& conte
     }
     deadline_.disarm();
     const auto session = std::make_shared<WsSession>(server_, std::move(socket_), context.caller);
+    server_.remove(this);  // one connection, counted once
     server_.add(session);
     co_await session->run(request, !offered.empty());
     server_.remove(session.get());
@@ -257,6 +258,7 @@ asio::awaitable<void> HttpSession::watch(std::shared_ptr<HttpSession> self) {
             buffer_.commit(bytes);
             continue;
         }
+        // The end of the client's half counts as its leaving: HTTP clients do not close one half only.
         if (generation_ != nullptr) vanish();
         break;
     }

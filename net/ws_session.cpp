@@ -159,6 +159,8 @@ asio::awaitable<void> WsSession::run(const UpgradeRequest& request, bool names_p
     co_await read_messages();
     is_closed_ = true;
     requests_.clear();  // cancels what is left
+    error_code ignored;
+    boost::beast::get_lowest_layer(socket_).close(ignored);  // a write that is stuck ends now
     signal_.notify();
     while (is_writing_) co_await writer_gone_.wait();
 }

@@ -251,6 +251,15 @@ TEST_CASE_METHOD(NetFixture, "stopping the server ends its WebSockets", "[net][w
     CHECK(socket.socket().is_closed_by_server());
 }
 
+TEST_CASE_METHOD(NetFixture, "a WebSocket counts as one connection", "[net][ws]") {
+    settings.max_connections = 2;
+    WsClient socket(port());
+    CHECK(socket.handshake().status == 101);
+    auto second = client();
+    CHECK(second.get("/health").status == 200);
+    CHECK(client().read_reply().status == 503);
+}
+
 TEST_CASE_METHOD(NetFixture, "the upgrade checks subprotocol, Origin and that it is one", "[net][ws]") {
     CHECK(WsClient(port(), "").handshake().status == 101);
     CHECK(WsClient(port(), "").handshake().header("sec-websocket-protocol").empty());
