@@ -5,6 +5,7 @@
 #include "engine/sample/row_math.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -13,6 +14,15 @@ namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr double kGreedyBelow = 1e-5;  // vLLM's _SAMPLING_EPS
+
+// Classes of weights in (0, 1], 128 per halving, the largest first; the last one holds all that is below 2^-32.
+constexpr std::size_t kMagnitudes = 32 * 128;
+
+std::size_t magnitude_of(float weight) {
+    constexpr std::int32_t kOne = 0x3F80;  // upper half of 1.0F
+    const std::int32_t upper = std::bit_cast<std::int32_t>(weight) >> 16;
+    return static_cast<std::size_t>(std::clamp(kOne - upper, 0, static_cast<std::int32_t>(kMagnitudes) - 1));
+}
 
 bool is_greedy(const SamplingParams& params) { return params.temperature < kGreedyBelow; }
 
@@ -48,7 +58,8 @@ Sampler::Sampler(int vocab_size) : vocab_size_(static_cast<std::size_t>(vocab_si
     run_maxima_.resize(runs);
     sorted_maxima_.resize(runs);
     candidates_.reserve(vocab_size_);
-    partitioned_.reserve(vocab_size_);
+    boundary_.reserve(vocab_size_);
+    magnitude_sums_.resize(kMagnitudes);
 }
 
 Sample Sampler::sample(std::span<const float> logits, const SampleContext& context) {
@@ -188,39 +199,43 @@ void Sampler::cut_to_top_p(double top_p) {
     total_ = sum;
 }
 
-/// The same from all of weights_, without sorting them: halves the candidates around their median until the one that
-/// reaches top_p is found.
+/// The same from all of weights_, without sorting them: sums by magnitude tell how small the last kept token is, and
+/// only tokens of that magnitude are sorted.
 void Sampler::gather_top_p(double top_p) {
     candidates_.clear();
-    // Tokens each below (1 - p) / vocab of the mass sum to less than 1 - p, so none of them is kept.
-    const auto bound = static_cast<float>((1.0 - top_p) * total_ / static_cast<double>(vocab_size_));
-    for (std::size_t run = 0; run < run_sums_.size(); ++run) {
-        if (run_sums_[run] < static_cast<double>(bound)) continue;
-        const std::size_t end = std::min(vocab_size_, (run + 1) * kRunLength);
-        for (std::size_t i = run * kRunLength; i < end; ++i) {
-            if (weights_[i] >= bound && weights_[i] > 0) candidates_.push_back({weights_[i], static_cast<TokenId>(i)});
-        }
-    }
-    partitioned_ = candidates_;
+    boundary_.clear();
+    std::fill(magnitude_sums_.begin(), magnitude_sums_.end(), 0.0);
+    // Tokens each below (1 - p) / vocab of the mass sum to less than 1 - p: whole runs of them are passed over.
+    const double negligible = (1.0 - top_p) * total_ / static_cast<double>(vocab_size_);
+    for_each_weight(negligible, [&](std::size_t /*id*/, float weight) {
+        magnitude_sums_[magnitude_of(weight)] += static_cast<double>(weight);
+    });
     double wanted = top_p * total_;
-    auto first = partitioned_.begin();
-    auto last = partitioned_.end();
-    while (last - first > 1) {
-        const auto middle = first + (last - first) / 2;
-        std::nth_element(first, middle, last, is_better);
-        double better_half = 0;
-        for (auto it = first; it != middle; ++it) better_half += static_cast<double>(it->weight);
-        if (better_half >= wanted) {
-            last = middle;
-        } else {
-            wanted -= better_half;
-            first = middle;
-        }
+    std::size_t last = 0;
+    while (last + 1 < kMagnitudes && magnitude_sums_[last] < wanted) wanted -= magnitude_sums_[last++];
+
+    for_each_weight(negligible, [&](std::size_t id, float weight) {
+        const std::size_t magnitude = magnitude_of(weight);
+        if (magnitude > last || weight <= 0) return;
+        (magnitude < last ? candidates_ : boundary_).push_back({weight, static_cast<TokenId>(id)});
+    });
+    std::sort(boundary_.begin(), boundary_.end(), is_better);
+    for (std::size_t i = 0; i < boundary_.size() && wanted > 0; ++i) {
+        candidates_.push_back(boundary_[i]);
+        wanted -= static_cast<double>(boundary_[i].weight);
     }
-    const Candidate worst = *first;
-    std::erase_if(candidates_, [&](const Candidate& candidate) { return is_better(worst, candidate); });
     total_ = 0;
     for (const Candidate& candidate : candidates_) total_ += static_cast<double>(candidate.weight);
+}
+
+/// Calls visit(id, weight) for the tokens of every run whose weights sum to more than `negligible`.
+template <class Visit>
+void Sampler::for_each_weight(double negligible, Visit visit) const {
+    for (std::size_t run = 0; run < run_sums_.size(); ++run) {
+        if (run_sums_[run] < negligible) continue;
+        const std::size_t end = std::min(vocab_size_, (run + 1) * kRunLength);
+        for (std::size_t i = run * kRunLength; i < end; ++i) visit(i, weights_[i]);
+    }
 }
 
 /// The token at which the running sum of weights passes uniform * total_.
