@@ -61,9 +61,8 @@ void CacheManagerState::run(std::size_t loader, Task task) {
                 dispatch();
                 pump();
             },
-            [this, loader, wired, task](const caf::error& error) mutable {
+            [this, task](const caf::error& error) mutable {
                 // The loader is gone. It gets no more work until the supervisor has wired another; the task moves on.
-                (void)loader, (void)wired;
                 if (++task.attempts < 3)
                     tasks.push_front(std::move(task));
                 else
@@ -120,6 +119,8 @@ bool CacheManagerState::try_hold(Lease& lease) {
         if (!first && part.name->copy && part.name->copy->handover) return false;
     if (const std::uint64_t bytes = host_need(lease); bytes > 0) {
         if (starving && !first) return false;
+        // A prefetch takes free room only: two hot modules must not push each other out for ever.
+        if (lease.give_up && host_used + bytes > core->settings.modules.host_bytes) return false;
         if (!make_host_room(bytes, lease)) return false;
     }
     lease.stage = Lease::Stage::placing;

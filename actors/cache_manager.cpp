@@ -215,8 +215,7 @@ void CacheManagerState::named_order(const NamedOrderPtr& order) {
         case ModuleOrder::unload:
             if (entry->pinned)
                 return reply(make_error(Errc::conflict, "module `" + entry->name() + "` is pinned: unpin it first"));
-            unlink(entry);
-            pump();
+            make_cold(entry);
             break;
         case ModuleOrder::pin:
             entry->pinned = true;
@@ -227,6 +226,17 @@ void CacheManagerState::named_order(const NamedOrderPtr& order) {
             break;
     }
     reply(status_of(*entry));
+}
+
+/// The name stays. Whoever holds or awaits its generation keeps it; the trigger forgets that it was hot.
+void CacheManagerState::make_cold(const NamePtr& entry) {
+    if (const LoadPtr load = std::exchange(entry->load, nullptr)) {
+        std::erase(load->names, entry);
+        abandon(load);
+    }
+    unlink(entry);
+    self->send(peers->trigger, unload_atom_v, Names{{entry->name()}});
+    pump();
 }
 
 void CacheManagerState::order_load(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply) {
@@ -300,9 +310,9 @@ void CacheManagerState::unload_idle(const std::vector<std::string>& unwanted) {
 
 void CacheManagerState::tell_usage() {
     auto usage = std::make_shared<CacheUsage>();
-    std::vector<std::string> missing;
+    std::vector<NamePtr> missing;
     for (const auto& [one, entry] : names) {
-        if (entry->pinned && entry->tier() != Tier::resident) missing.push_back(one);
+        if (entry->pinned && entry->tier() != Tier::resident) missing.push_back(entry);
         if (!entry->copy) continue;
         const bool busy = !entry->copy->idle();
         usage->loaded.push_back({one, busy, entry->copy->pinned(), entry->copy->module->host_bytes});
@@ -312,7 +322,12 @@ void CacheManagerState::tell_usage() {
     usage->device_used = device_used;
     usage->device_capacity = core->settings.modules.device_bytes;
     self->send(peers->trigger, usage_atom_v, CacheUsagePtr(std::move(usage)));
-    prefetch(missing);  // a pin that found no room is tried again
+    for (const NamePtr& entry : missing) {  // a pin that found no room is tried again
+        const bool asked = std::any_of(line.begin(), line.end(), [&](const LeasePtr& lease) {
+            return !lease->request && lease->parts.front().name == entry;
+        });
+        if (!asked) own_lease(entry, false);
+    }
 }
 
 // ---------------------------------------------------------------- names

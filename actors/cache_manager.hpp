@@ -92,6 +92,7 @@ struct CacheManagerState {
     NamePtr find(const std::string& name, const Caller& caller) const;
     void apply_scan(ScanResult scan);
     void remove_name(const NamePtr& entry);
+    void make_cold(const NamePtr& entry);
     void unlink(const NamePtr& entry);
     void send_rules();
     LeasePtr new_lease(std::optional<RequestId> request);

@@ -127,6 +127,7 @@ bool CacheManagerState::try_place(Lease& lease) {
     if (!first && std::any_of(set.begin(), set.end(), [](const CopyPtr& copy) { return copy->handover; })) return false;
     if (const std::uint64_t bytes = device_need(lease); bytes > 0) {
         if (starving && !first) return false;
+        if (lease.give_up && device_used + bytes > core->settings.modules.device_bytes) return false;
         if (!make_device_room(bytes, &lease)) return false;
     }
     for (Lease::Part& part : lease.parts) {

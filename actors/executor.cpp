@@ -35,6 +35,10 @@ void ExecutorState::run_step() {
     try {
         const StepReport step = core->engine->step();
         faults_ = 0;
+        if (!step.fault.empty()) {
+            log(LogLevel::error, "a step failed and ended its requests: " + step.fault);
+            if (core->metrics) core->metrics->step_failed();
+        }
         std::vector<RequestId> ids;
         for (const EndedRequest& ended : step.ended) {
             ids.push_back(ended.id);

@@ -21,6 +21,8 @@ public:
         row.last = at;
     }
 
+    void forget(const std::string& name) { rows_.erase(name); }
+
     int hits(const std::string& name, TimePoint now) {
         const auto found = rows_.find(name);
         if (found == rows_.end()) return 0;

@@ -67,6 +67,8 @@ using PreparerActor = caf::typed_actor<caf::replies_to<prepare_atom, PrepareTask
 using TriggerActor = caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>,
                                       // A request named these modules.
                                       caf::reacts_to<hit_atom, Names>,
+                                      // An operator unloaded these: they are not hot any more.
+                                      caf::reacts_to<unload_atom, Names>,
                                       // Its own delayed message: time to plan.
                                       caf::reacts_to<tick_atom>, caf::reacts_to<usage_atom, CacheUsagePtr>,
                                       // Fills in hits per minute and answers.

@@ -118,6 +118,7 @@ struct Metrics::State {
     Family<Counter>& evictions = counters("attune_module_evictions_total", "Evictions by the tier that was left.");
     Counter& swaps = counter("attune_module_swaps_total", "Names moved to another generation.");
     Family<Counter>& rejections = counters("attune_requests_rejected_total", "Requests refused, by reason.");
+    Counter& failures = counter("attune_requests_failed_total", "Requests the engine refused or could not finish.");
     Family<Counter>& cold_words = counters("attune_requests_cold_total", "Admitted requests by attune-cold.");
     Counter& audit_runs = counter("attune_audit_passes_total", "Full passes over the resident base.");
     Counter& alarms = counter("attune_audit_alarms_total", "Damage found in the resident base.");
@@ -163,6 +164,7 @@ void Metrics::step(const StepReport& report, const EngineStats& stats) {
 }
 
 void Metrics::ended(const EndedRequest& request) {
+    if (request.outcome == "error") return state_->failures.Increment();
     const std::string reason = request.outcome == "cancelled" ? "abort" : request.outcome;
     state_->success.Add(state_->with("finished_reason", reason)).Increment();
     state_->end_to_end.Observe(request.e2e_ms / 1000);

@@ -85,6 +85,9 @@ TriggerActor::behavior_type trigger(TriggerActor::stateful_pointer<TriggerState>
         [&state](hit_atom, const Names& names) {
             for (const std::string& one : names.list) state.hits->hit(one, state.core->now());
         },
+        [&state](unload_atom, const Names& names) {
+            for (const std::string& one : names.list) state.hits->forget(one);
+        },
         [&state](tick_atom) { state.tick(); },
         [&state](usage_atom, const CacheUsagePtr& usage) { state.act(*usage); },
         [&state](list_atom, const ModuleList& modules, const ListReply& reply) { state.list(modules, reply); },

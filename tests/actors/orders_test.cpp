@@ -323,3 +323,20 @@ TEST_CASE_METHOD(HouseFixture, "a pin that finds no room is tried again by the t
     CHECK(running->ok());
     CHECK(tier("b") == Tier::resident);
 }
+
+TEST_CASE_METHOD(HouseFixture, "unloading a module while it loads leaves it cold and serves who waits",
+                 "[actors][orders]") {
+    disk["root/a"] = FakeSource{"gen-a"};
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    hold_loads(true);
+    const Seen seen = ask("a", 2);
+    CHECK(order("a", ModuleOrder::unload)->ok());
+    CHECK(tier("a") == Tier::cold);
+    hold_loads(false);
+    run();
+    CHECK(seen->text == "aa");
+    CHECK(tier("a") == Tier::cold);
+    CHECK(*live_bytes == 0);
+    CHECK(ask("a")->ok());
+}

@@ -125,16 +125,34 @@ TEST_CASE_METHOD(HouseFixture, "idle modules leave by the trigger's tick and com
     CHECK(ask("a")->ok());
 }
 
-TEST_CASE_METHOD(HouseFixture, "a hot module whose copy was unloaded is fetched before it is asked for",
+TEST_CASE_METHOD(HouseFixture, "a hot module that was evicted is fetched when there is room again",
                  "[actors][trigger]") {
     disk["root/a"] = FakeSource{"gen-a"};
+    disk["root/b"] = FakeSource{"gen-b"};
+    settings.modules.host_bytes = 100;
     settings.cold.policy = ColdPolicy::wait;
     start();
     for (int i = 0; i < 3; ++i) ask("a");
     CHECK(module("a")->hits_per_minute == 3.0);
-    order("a", ModuleOrder::unload);
+    ask("b");
     CHECK(tier("a") == Tier::cold);
     pass(1s);
+    CHECK(tier("a") == Tier::cold);  // a prefetch evicts nobody
+    order("b", ModuleOrder::unload);
+    pass(1s);
     CHECK(tier("a") == Tier::resident);
-    CHECK(loads == 2);
+    CHECK(loads_of["root/a"] == 2);
+}
+
+TEST_CASE_METHOD(HouseFixture, "a hot module that an operator unloads stays cold until it is asked for",
+                 "[actors][trigger]") {
+    disk["root/a"] = FakeSource{"gen-a"};
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    for (int i = 0; i < 5; ++i) ask("a");
+    order("a", ModuleOrder::unload);
+    pass(1s);
+    pass(1s);
+    CHECK(tier("a") == Tier::cold);
+    CHECK(ask("a")->ok());
 }

@@ -48,6 +48,10 @@ EngineStats FakeEngine::stats() const {
 
 void FakeEngine::add(JobPtr job) {
     if (refuses_jobs) {
+        EndedRequest ended;
+        ended.id = job->id;
+        ended.outcome = "error";
+        ended_.push_back(std::move(ended));
         job->sink->push(Failed{make_error(Errc::context_exceeded, "it can never run")});
         return;
     }

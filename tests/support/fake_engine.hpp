@@ -53,7 +53,7 @@ public:
     void add(JobPtr job) override;
     void cancel(RequestId id) override;
     StepReport step() override;
-    bool has_work() const override { return !running_.empty(); }
+    bool has_work() const override { return !running_.empty() || !ended_.empty(); }
     Result<SlotId> install(const ModulePtr& module) override;
     void remove(SlotId slot) override;
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
