@@ -22,9 +22,9 @@ constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "th
 
 /// Roles that chat formats know. Templates build control tokens from them ('<|' + role + '|>'), so these words are no
 /// user text; any other role stays literal.
-constexpr std::array<std::string_view, 14> kRoles = {
-    "system",  "user",   "assistant", "tool",     "function",      "developer", "model",
-    "ipython", "critic", "context",   "document", "tool_response", "tool_call", "observation",
+constexpr std::array<std::string_view, 11> kRoles = {
+    "system", "user",    "assistant",   "tool",          "function",  "developer",
+    "model",  "ipython", "observation", "tool_response", "tool_call",
 };
 
 /// Names that a request may not bring: the template's own inputs and functions.

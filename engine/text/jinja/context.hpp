@@ -46,6 +46,8 @@ public:
     }
     /// For text or lists about to be made.
     void charge_bytes(std::size_t bytes);
+    /// For work on each character of a text.
+    void charge_characters(std::size_t bytes) { charge(static_cast<std::int64_t>(bytes / 8)); }
     void emit(const Value& value);
     void emit(const Text& text);
 

@@ -23,7 +23,9 @@ Text soft(Context& context, const Value& value) {
 
 template <Text (*Change)(const Text&)>
 Value changed(Context& context, const Value& value, Arguments) {
-    return Change(soft(context, value));
+    const Text text = soft(context, value);
+    context.charge_characters(text.bytes.size());
+    return Change(text);
 }
 
 /// Jinja's own title: words begin after space, hyphen and opening brackets only.
@@ -76,6 +78,7 @@ Value string(Context& context, const Value& value, Arguments) { return soft(cont
 
 Value escape(Context& context, const Value& value, Arguments) {
     const Text text = soft(context, value);
+    context.charge_characters(text.bytes.size());
     return text.markup ? text : escape_html(text);
 }
 

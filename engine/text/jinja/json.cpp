@@ -86,7 +86,7 @@ private:
         type_error("keys must be str, int, float, bool or None, not " + key.type_name());
     }
     void put_text(std::string_view text) {
-        context_.charge_bytes(text.size());
+        context_.charge_characters(text.size());
         out_ += '"';
         for (std::size_t at = 0; at < text.size();) {
             const CodePoint point = code_point_at(text, at);

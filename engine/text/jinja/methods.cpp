@@ -31,7 +31,7 @@ Value tuple_of(Value a, Value b, Value c) {
 template <Text (*Change)(const Text&)>
 Value changed(Context& context, const Value& self, Arguments arguments) {
     const Bound bound("str method", std::move(arguments), {});
-    context.charge_bytes(4 * self.bytes().size());
+    context.charge_characters(self.bytes().size());
     return Change(self.text());
 }
 
@@ -113,7 +113,7 @@ Value find(Context& context, const Value& self, Arguments arguments) {
     const std::string_view text = window(self, bound, 1);
     context.charge_bytes(text.size());
     const std::string& wanted = bound.text(0).bytes;
-    const std::size_t found = from_right ? text.rfind(wanted) : text.find(wanted);
+    const std::size_t found = from_right ? text.rfind(wanted) : find_bytes(text, wanted);
     if (found == std::string_view::npos) {
         if (must_exist) throw Failure("ValueError", "substring not found");
         return -1;
@@ -130,7 +130,8 @@ Value count(Context& context, const Value& self, Arguments arguments) {
     const std::string& wanted = bound.text(0).bytes;
     if (wanted.empty()) return static_cast<std::int64_t>(count_code_points(text)) + 1;
     std::int64_t times = 0;
-    for (std::size_t at = text.find(wanted); at != std::string_view::npos; at = text.find(wanted, at + wanted.size())) {
+    for (std::size_t at = find_bytes(text, wanted); at != std::string_view::npos;
+         at = find_bytes(text, wanted, at + wanted.size())) {
         ++times;
     }
     return times;
@@ -169,7 +170,7 @@ Value partitioned(Context& context, const Value& self, Arguments arguments) {
     const Text& text = self.text();
     const Text& separator = bound.text(0);
     if (separator.bytes.empty()) throw Failure("ValueError", "empty separator");
-    const std::size_t found = from_right ? text.bytes.rfind(separator.bytes) : text.bytes.find(separator.bytes);
+    const std::size_t found = from_right ? text.bytes.rfind(separator.bytes) : find_bytes(text.bytes, separator.bytes);
     if (found == std::string::npos) return from_right ? tuple_of("", "", self) : tuple_of(self, "", "");
     const std::size_t after = found + separator.bytes.size();
     return tuple_of(slice_bytes(text, 0, found), slice_bytes(text, found, after),

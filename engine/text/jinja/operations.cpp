@@ -107,7 +107,7 @@ Value repeat(Context& context, const Value& value, Integer times) {
     if (total > static_cast<Integer>(context.limits().output_bytes)) {
         throw Failure("OverflowError", "a repeated value is too large");
     }
-    context.charge(static_cast<std::int64_t>(value.is_text() ? total / 64 : total));
+    context.charge(static_cast<std::int64_t>(value.is_text() ? total / 16 : total));
     if (value.is_text()) {
         TextBuilder builder;
         for (Integer i = 0; i < times; ++i) builder.append(value.text());
@@ -298,7 +298,7 @@ bool contains(Context& context, const Value& haystack, const Value& needle) {
             type_error("'in <string>' requires string as left operand, not " + needle.type_name());
         }
         context.charge_bytes(haystack.bytes().size());
-        return haystack.bytes().find(needle.bytes()) != std::string::npos;
+        return find_bytes(haystack.bytes(), needle.bytes()) != std::string::npos;
     }
     if (haystack.is_dict()) {
         require_hashable(needle);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace attune::jinja {
 namespace {
@@ -145,6 +146,14 @@ void TextBuilder::append(std::string_view bytes, bool literal) {
 
 std::size_t length_of(const Text& text) { return count_code_points(text.bytes); }
 
+std::size_t find_bytes(std::string_view bytes, std::string_view wanted, std::size_t from) {
+    if (from > bytes.size()) return std::string_view::npos;
+    // std::string's own search is quadratic for a pair like "aaa...ab" in "aaa...a".
+    const void* found = memmem(bytes.data() + from, bytes.size() - from, wanted.data(), wanted.size());
+    if (found == nullptr) return std::string_view::npos;
+    return static_cast<std::size_t>(static_cast<const char*>(found) - bytes.data());
+}
+
 Text slice_bytes(const Text& text, std::size_t begin, std::size_t end) {
     if (begin == 0 && end == text.bytes.size()) return text;
     TextBuilder builder;
@@ -230,7 +239,7 @@ Text replace(const Text& text, const Text& old, const Text& with, std::int64_t c
         }
     } else {
         for (; count != 0; --count) {
-            const std::size_t found = text.bytes.find(old.bytes, done);
+            const std::size_t found = find_bytes(text.bytes, old.bytes, done);
             if (found == std::string::npos) break;
             builder.append(text, done, found);
             builder.append(with);
@@ -278,7 +287,7 @@ std::vector<Text> split_on(const Text& text, std::string_view separator, std::in
     if (!from_right) {
         std::size_t done = 0;
         for (; most != 0; --most) {
-            const std::size_t found = text.bytes.find(separator, done);
+            const std::size_t found = find_bytes(text.bytes, separator, done);
             if (found == std::string::npos) break;
             parts.push_back(slice_bytes(text, done, found));
             done = found + separator.size();

@@ -44,6 +44,8 @@ private:
 
 /// Python's str methods, over code points.
 std::size_t length_of(const Text& text);
+/// Offset of `wanted` in `bytes` at `from` or later, npos when there is none; linear whatever the two texts are.
+std::size_t find_bytes(std::string_view bytes, std::string_view wanted, std::size_t from = 0);
 Text slice_bytes(const Text& text, std::size_t begin, std::size_t end);
 /// Byte offset of code point `index`; index <= length.
 std::size_t offset_of(std::string_view bytes, std::size_t index);

@@ -60,7 +60,8 @@ std::optional<std::string> difference(const Outcome& outcome, const ordered& row
     std::size_t at = 0;
     while (at < text.size() && at < expected.size() && text[at] == expected[at]) ++at;
     const std::size_t from = at < 60 ? 0 : at - 60;
-    return "at " + std::to_string(at) + "\n  is: " + json(text.substr(from, 160)).dump(-1, ' ', true, json::error_handler_t::replace) +
+    return "at " + std::to_string(at) +
+           "\n  is: " + json(text.substr(from, 160)).dump(-1, ' ', true, json::error_handler_t::replace) +
            "\n  expected: " + json(expected.substr(from, 160)).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 

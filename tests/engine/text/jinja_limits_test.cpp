@@ -1,0 +1,102 @@
+#include "cpu_time.hpp"
+#include "engine/text/jinja/template.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <string>
+
+namespace attune {
+namespace {
+
+/// The type of the error that the template ends in, or its text.
+std::string outcome_of(const std::string& source) {
+    auto parsed = jinja::Template::parse(source);
+    if (const auto* error = std::get_if<jinja::TemplateError>(&parsed)) return error->type;
+    auto rendered = std::get<jinja::Template>(parsed).render({}, {});
+    if (const auto* error = std::get_if<jinja::TemplateError>(&rendered)) return error->type;
+    return std::get<jinja::Text>(rendered).bytes;
+}
+
+std::string repeated(const std::string& text, int times) {
+    std::string out;
+    for (int i = 0; i < times; ++i) out += text;
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("a template that does not end runs out of steps", "[engine][text][jinja]") {
+    const std::string r = "range(100000)";
+    const std::string source =
+        GENERATE(as<std::string>(), "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+                 "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}",
+                 "{% for a in range(100000) %}{% set x = range(100000) | list | sort %}{% endfor %}",
+                 "{% for a in range(100000) %}{{ ('ab' * 100000) | upper | length }}{% endfor %}",
+                 "{% for a in range(100000) %}{% set x = range(99999) | map('string') | join(',') %}{% endfor %}",
+                 "{% for a in range(100000) %}{% if 'b' in 'a' * 10000000 %}{% endif %}{% endfor %}");
+    const double begin = cpu_ms();
+    const std::string outcome = outcome_of(source);
+    const double took_ms = cpu_ms() - begin;
+    CHECK((outcome == "TimeoutError" || outcome == "OverflowError"));
+    // 200 ms is the bound in a release build; a sanitizer gets room.
+    INFO("took " << took_ms << " ms");
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    CHECK(took_ms < 200);
+#else
+    CHECK(took_ms < 5000);
+#endif
+}
+
+TEST_CASE("texts and lists cannot grow without bound", "[engine][text][jinja]") {
+    CHECK(outcome_of("{{ 'x' * 100000000000 }}") == "OverflowError");
+    CHECK(outcome_of("{{ [0] * 100000000000 }}") == "OverflowError");
+    CHECK(outcome_of(
+              "{% set ns = namespace(x='ab') %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}") ==
+          "OverflowError");
+    CHECK(outcome_of("{{ '%1000000000d' % 1 }}") == "ValueError");
+    CHECK(outcome_of("{{ '{:1000000000}'.format(1) }}") == "ValueError");
+    CHECK(outcome_of("{{ 'x'.ljust(10000000000) }}") == "OverflowError");
+    CHECK(outcome_of("{{ 10 ** 1000 }}") == "OverflowError");
+    CHECK(outcome_of("{{ range(100001) | list }}") == "OverflowError");
+    CHECK(outcome_of("{{ range(-9223372036854775807, 9223372036854775807, 1) }}") == "OverflowError");
+}
+
+TEST_CASE("recursion and nesting end in an error", "[engine][text][jinja]") {
+    CHECK(outcome_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}") == "RecursionError");
+    CHECK(outcome_of("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}") == "RecursionError");
+    CHECK(outcome_of("{{ " + repeated("(", 5000) + "1" + repeated(")", 5000) + " }}") == "TemplateSyntaxError");
+    CHECK(outcome_of("{{ " + repeated("[", 5000) + repeated("]", 5000) + " }}") == "TemplateSyntaxError");
+    CHECK(outcome_of("{{ " + repeated("not ", 5000) + "1 }}") == "TemplateSyntaxError");
+    CHECK(outcome_of("{{ 1" + repeated(" + 1", 5000) + " }}") == "TemplateSyntaxError");
+    CHECK(outcome_of("{{ 1" + repeated("|abs", 5000) + " }}") == "TemplateSyntaxError");
+    CHECK(outcome_of(repeated("{% if 1 %}", 5000) + repeated("{% endif %}", 5000)) == "TemplateSyntaxError");
+    CHECK(
+        outcome_of(
+            "{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}") ==
+        "RecursionError");
+}
+
+TEST_CASE("a namespace that holds itself neither loops nor leaks", "[engine][text][jinja]") {
+    const std::string text = outcome_of("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me is defined }}");
+    CHECK(text == "True");
+    CHECK(outcome_of("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns | string | length > 5 }}") == "True");
+    CHECK(outcome_of("{% set ns = namespace() %}{% macro m() %}{{ ns }}{% endmacro %}{% set ns.m = m %}{{ ns.m is "
+                     "callable }}") == "True");
+}
+
+TEST_CASE("a macro kept beyond its loop still sees the loop's names", "[engine][text][jinja]") {
+    CHECK(outcome_of("{% set ns = namespace(m=none) %}{% for i in [7] %}{% macro m() %}{{ i }}{% endmacro %}"
+                     "{% set ns.m = m %}{% endfor %}{{ ns.m() }}") == "7");
+}
+
+TEST_CASE("one parsed template renders many times with the same result", "[engine][text][jinja]") {
+    auto parsed = jinja::Template::parse("{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ x }}");
+    REQUIRE(std::holds_alternative<jinja::Template>(parsed));
+    const auto& code = std::get<jinja::Template>(parsed);
+    for (int i = 0; i < 3; ++i) {
+        const auto rendered = code.render({{"x", jinja::Value(i)}}, {});
+        CHECK(std::get<jinja::Text>(rendered).bytes == "1" + std::to_string(i));
+    }
+}
+
+}  // namespace attune
