@@ -174,6 +174,16 @@ def prompt_of(number, length=12):
     return [3 + (number * 31 + 7 * i * i + 11 * i) % (TINY_VOCAB - 3) for i in range(length)]
 
 
+def binding_steps(choice):
+    """How many of a greedy answer's tokens bind (the request asked for logprobs=2). Where the two best tokens are closer
+    than this, rounding may choose either one: libtorch multiplies few rows differently than many."""
+    for step, top in enumerate(choice["logprobs"]["top_logprobs"]):
+        best, second = sorted(top.values(), reverse=True)[:2]
+        if best - second < 1e-3:
+            return step
+    return len(choice["logprobs"]["top_logprobs"])
+
+
 def within(seconds, holds):
     """Asks until it holds; False after `seconds`. The last answer decides."""
     deadline = time.monotonic() + seconds

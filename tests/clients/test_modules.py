@@ -4,24 +4,30 @@ import json
 import shutil
 import unittest
 
-from support import TINY_ID, TinyServerTest, events_of, prompt_of, tokens_of, within, write_module
+from support import TINY_ID, TinyServerTest, binding_steps, events_of, prompt_of, tokens_of, within, write_module
 
 
 class ColdModules(TinyServerTest):
     module_count = 60
 
-    def ask(self, name, cold, tokens=24):
-        return self.complete(name, prompt_of(5), tokens, attune={"cold": cold})
+    def ask(self, name):
+        return self.complete(name, prompt_of(5), 24, attune={"cold": "wait"}, logprobs=2)
 
-    def test_60_cold_modules_asked_at_once_all_answer(self):
+    def test_60_cold_modules_asked_at_once_all_answer_as_each_does_alone(self):
         names = [f"m{i}" for i in range(self.module_count)]
-        for name in names:
-            self.assertIn(self.server.post(f"/v1/modules/{name}/unload", {})[0], (200, 202))
         with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
-            answers = list(pool.map(lambda name: self.ask(name, "wait"), names))
+            answers = list(pool.map(self.ask, names))
+        first_scores = set()
         for name, body in zip(names, answers):
-            self.assert_served(body, [(name, 24)])
-        self.assertEqual(len({body["choices"][0]["text"] for body in answers}), len(names))
+            with self.subTest(module=name):
+                self.assert_served(body, [(name, 24)])
+                alone = self.ask(name)["choices"][0]
+                choice, binding = body["choices"][0], binding_steps(alone)
+                self.assertEqual(tokens_of(choice["text"])[:binding], tokens_of(alone["text"])[:binding])
+                score = choice["logprobs"]["token_logprobs"][0]
+                self.assertAlmostEqual(score, alone["logprobs"]["token_logprobs"][0], delta=1e-4)
+                first_scores.add(round(score, 5))
+        self.assertEqual(len(first_scores), len(names), "two modules gave the same log-probability")
         self.assert_idle()
 
 
@@ -72,16 +78,10 @@ class Modules(TinyServerTest):
         self.assertEqual(self.headers["attune-served"], "mixed")
         tokens, before = tokens_of(body["choices"][0]["text"]), served[0]["tokens"]
         self.assertEqual(tokens[:before], tokens_of(self.complete(TINY_ID, prompt, before)["choices"][0]["text"]))
-        # Short enough that rounding has no say in it (see test_streams.MARGIN).
-        after = self.complete("m2", prompt + tokens[:before], 24, logprobs=2)
-        binding = 24
-        for step, top in enumerate(after["choices"][0]["logprobs"]["top_logprobs"]):
-            best = sorted(top.values(), reverse=True)
-            if best[0] - best[1] < 1e-3:
-                binding = step
-                break
+        after = self.complete("m2", prompt + tokens[:before], 24, logprobs=2)["choices"][0]
+        binding = binding_steps(after)
         self.assertGreater(binding, 0)
-        expected = tokens_of(after["choices"][0]["text"])
+        expected = tokens_of(after["text"])
         self.assertEqual(tokens[before:before + 24][:binding], expected[:len(tokens) - before][:binding])
 
     def test_an_adapter_is_added_served_and_removed_as_vllm_clients_expect(self):

@@ -2,13 +2,10 @@
 import concurrent.futures
 import unittest
 
-from support import TINY_ID, TinyServerTest, events_of, prompt_of, tokens_of, within
+from support import TINY_ID, TinyServerTest, binding_steps, events_of, prompt_of, tokens_of, within
 
 STREAMS = 32
 TOKENS = 48
-# Where the two best tokens are closer than this, rounding may choose either one (libtorch multiplies few rows
-# differently than many), so tokens are compared up to there.
-MARGIN = 1e-3
 
 
 class Streams(TinyServerTest):
@@ -38,13 +35,8 @@ class Streams(TinyServerTest):
         """(tokens, how many of them bind) of the same request with no other one about."""
         model, prompt = self.asked(number)
         body = self.complete(model, prompt, TOKENS, logprobs=2, attune={"cold": "wait"})
-        binding = TOKENS
-        for step, top in enumerate(body["choices"][0]["logprobs"]["top_logprobs"]):
-            best = sorted(top.values(), reverse=True)
-            if best[0] - best[1] < MARGIN:
-                binding = step
-                break
-        return tokens_of(body["choices"][0]["text"]), binding
+        choice = body["choices"][0]
+        return tokens_of(choice["text"]), binding_steps(choice)
 
     def test_32_streams_over_8_modules_and_the_base_say_what_each_says_alone(self):
         alone = [self.alone(number) for number in range(STREAMS)]
