@@ -128,6 +128,8 @@ EngineImpl::EngineImpl(std::unique_ptr<Model> model, const EngineOptions& option
                  pool_),
       sampler_(shape_.vocab_size) {
     if (options_.max_context > 0) shape_.max_context = std::min(shape_.max_context, options_.max_context);
+    // Files may name ids that the model cannot make; they would be masked outside of the row.
+    std::erase_if(options_.end_tokens, [this](TokenId id) { return id < 0 || id >= shape_.vocab_size; });
     // A sequence that did not fit into the whole pool alone could never end.
     const std::int64_t pool_tokens = static_cast<std::int64_t>(layout.kv_blocks) * kBlockTokens;
     shape_.max_context = static_cast<int>(std::min<std::int64_t>(shape_.max_context, pool_tokens));

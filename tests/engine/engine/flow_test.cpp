@@ -171,6 +171,15 @@ TEST_CASE("min_tokens keeps end and stop ids away until then", "[engine]") {
     CHECK(sink->tokens().size() == 6);
 }
 
+TEST_CASE("end tokens that the model does not have are left out", "[engine]") {
+    EngineHouse house({.end_tokens = {-1, 320, 1 << 30}});
+    SamplingParams params = greedy(3);
+    params.min_tokens = 2;
+    const auto sink = house.add(1, "a", params);
+    REQUIRE(house.run());
+    CHECK(sink->text() == "bcd");
+}
+
 TEST_CASE("a character cut by max_tokens ends in one replacement mark", "[engine]") {
     EngineHouse house;
     auto job = house.job(1, "", greedy(1));
