@@ -88,7 +88,7 @@ struct CacheManagerState {
     std::uint64_t device_need(const Lease& lease) const;
     Result<void> check_fits(const Lease& lease) const;
 
-    // --- names
+    // --- cache_names.cpp: the name table
     NamePtr find(const std::string& name, const Caller& caller) const;
     void apply_scan(ScanResult scan);
     void remove_name(const NamePtr& entry);

@@ -110,6 +110,9 @@ struct Lease {
 };
 using LeasePtr = std::shared_ptr<Lease>;
 
+/// Wall-clock time, for `created`.
+std::int64_t unix_seconds();
+
 ModuleStatus status_of(const NameEntry& entry);
 
 /// What a request for a failed module hears.

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <stdexcept>
+#include <utility>
 
 using namespace attune;
 
@@ -39,11 +40,12 @@ TEST_CASE_METHOD(HouseFixture, "a job that arrives while others run joins at the
 TEST_CASE_METHOD(HouseFixture, "a step that throws through the engine fails its requests and the process goes on",
                  "[actors][executor]") {
     start();
-    engine->before_step = [] { throw std::runtime_error("device"); };
+    engine->before_step = [thrown = false]() mutable {
+        if (!std::exchange(thrown, true)) throw std::runtime_error("device");
+    };
     const Seen doomed = ask("base");
     CHECK(doomed->code() == Errc::internal);
     CHECK(doomed->ended());
-    engine->before_step = nullptr;
     CHECK(ask("base")->ok());
     CHECK(gateway->ready(nullptr));
     CHECK(metrics().find("attune_engine_faults_total{engine=\"0\",model_name=\"base\"} 1") != std::string::npos);

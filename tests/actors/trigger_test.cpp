@@ -130,6 +130,7 @@ TEST_CASE_METHOD(HouseFixture, "a hot module that was evicted is fetched when th
     disk["root/a"] = FakeSource{"gen-a"};
     disk["root/b"] = FakeSource{"gen-b"};
     settings.modules.host_bytes = 100;
+    settings.modules.idle_unload = "never";
     settings.cold.policy = ColdPolicy::wait;
     start();
     for (int i = 0; i < 3; ++i) ask("a");
