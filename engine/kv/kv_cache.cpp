@@ -2,6 +2,7 @@
 
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kv/block_size.hpp"
+#include "engine/weights/zero_pages.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -25,11 +26,12 @@ torch::Tensor index_tensor(const std::vector<std::int64_t>& values, torch::Devic
 
 KvCache::KvCache(const ModelShape& shape, int blocks, torch::Dtype dtype, torch::Device device, bool torch_kernels)
     : shape_(shape), blocks_(blocks), kernels_(device.is_cpu() && !torch_kernels) {
-    const auto options = torch::TensorOptions().dtype(dtype).device(device);
+    // Zeros: the values' padding is read by the kernels.
     for (int layer = 0; layer < shape_.layer_count(); ++layer) {
-        // Zeros: the values' padding is read, and untouched pages cost nothing before their first use.
-        keys_.push_back(torch::zeros({blocks, shape_.kv_heads, shape_.head_dim, kBlockTokens}, options));
-        values_.push_back(torch::zeros({blocks, shape_.kv_heads, kBlockTokens, value_dim(shape_)}, options));
+        keys_.push_back(
+            zero_pages({blocks, shape_.kv_heads, shape_.head_dim, kBlockTokens}, dtype, device, PageSize::usual));
+        values_.push_back(
+            zero_pages({blocks, shape_.kv_heads, kBlockTokens, value_dim(shape_)}, dtype, device, PageSize::usual));
     }
 }
 

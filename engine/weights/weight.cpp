@@ -3,6 +3,7 @@
 #include "engine/files/hash.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/weights/packing.hpp"
+#include "engine/weights/zero_pages.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -39,10 +40,11 @@ Weight::Weight(std::vector<Part> parts, std::int64_t columns, const Options& opt
         outputs_ += options.layout == WeightLayout::panels ? round_up(part.rows, kPanelOutputs) : part.rows;
     }
     // Zeros: the padding takes part in the products and is hashed.
-    const auto tensor_options = torch::TensorOptions().dtype(options.dtype).device(options.device);
-    storage_ = options.layout == WeightLayout::panels
-                   ? torch::zeros({outputs_ / kPanelOutputs, columns_, kPanelOutputs}, tensor_options)
-                   : torch::zeros({outputs_, columns_}, tensor_options);
+    const std::vector<std::int64_t> extents =
+        options.layout == WeightLayout::panels
+            ? std::vector<std::int64_t>{outputs_ / kPanelOutputs, columns_, kPanelOutputs}
+            : std::vector<std::int64_t>{outputs_, columns_};
+    storage_ = zero_pages(extents, options.dtype, options.device, PageSize::huge);
 }
 
 std::uint64_t Weight::row_bytes() const { return static_cast<std::uint64_t>(columns_) * storage_.element_size(); }

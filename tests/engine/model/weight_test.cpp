@@ -2,6 +2,10 @@
 
 #include "engine/model/test_model_folder.hpp"
 #include "engine/weights/weight_audit.hpp"
+#include "engine/weights/zero_pages.hpp"
+
+#include <fstream>
+#include <string>
 
 #include <catch2/catch.hpp>
 
@@ -193,4 +197,20 @@ TEST_CASE("gradients flow through a weight in rows", "[engine][weights]") {
     CHECK((x.grad()[0] - expected).abs().max().item<float>() < 1e-4F);
     const Fixture packed(WeightLayout::panels, torch::kFloat32);
     CHECK_THROWS(packed.weight->matmul(x));
+}
+
+TEST_CASE("large zero tensors cost memory only where they are used", "[engine][weights]") {
+    const auto resident_kib = [] {
+        std::ifstream status("/proc/self/status");
+        std::string word;
+        long kib = 0;
+        while (status >> word) {
+            if (word == "VmRSS:") status >> kib;
+        }
+        return kib;
+    };
+    const long before = resident_kib();
+    const torch::Tensor tensor = zero_pages({1 << 20, 64}, torch::kFloat32, torch::kCPU, PageSize::usual);  // 256 MiB
+    CHECK(tensor.narrow(0, 12345, 2).abs().max().item<float>() == 0.0F);
+    CHECK(resident_kib() - before < 64 << 10);
 }
