@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <string>
 
 namespace attune::cli {
 
@@ -21,7 +22,8 @@ void add_config(CLI::App& app, Run& run);
 /// bench, tune, train: announced, so that scripts get a clear answer.
 void add_later(CLI::App& app, Run& run);
 
-/// A subcommand that says it is not available yet, whatever arguments follow.
-void add_not_yet(CLI::App& parent, const char* name, const char* description, Run& run);
+/// A subcommand that says it is not available yet, whatever arguments follow. `words`: all that the user types after
+/// attune, the last one is the subcommand's name.
+void add_not_yet(CLI::App& parent, const std::string& words, const std::string& description, Run& run);
 
 }  // namespace attune::cli

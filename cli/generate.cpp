@@ -165,11 +165,13 @@ int generate(GenerateOptions options) {
 
     const TimePoint begin = steady_now();
     base->engine->add(std::move(*job));
-    while (!sink->has_ended() && base->engine->has_work()) base->engine->step();
+    // A closed pipe ends the work; nobody reads on.
+    while (!sink->has_ended() && std::cout && base->engine->has_work()) base->engine->step();
+    if (!std::cout) return kFailed;
     if (sink->error()) return report("generate", *sink->error());
     if (!sink->finished()) return report("generate", make_error(Errc::internal, "the engine stopped early"));
     if (options.stats) print_stats(*sink->finished(), milliseconds_between(begin, steady_now()));
-    return std::cout ? kDone : kFailed;
+    return kDone;
 }
 
 }  // namespace

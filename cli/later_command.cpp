@@ -5,12 +5,14 @@
 
 namespace attune::cli {
 
-void add_not_yet(CLI::App& parent, const char* name, const char* description, Run& run) {
-    CLI::App* command = parent.add_subcommand(name, std::string(description) + " (not available yet)");
+void add_not_yet(CLI::App& parent, const std::string& words, const std::string& description, Run& run) {
+    const auto space = words.rfind(' ');
+    const std::string name = space == std::string::npos ? words : words.substr(space + 1);
+    CLI::App* command = parent.add_subcommand(name, description + " (not available yet)");
     command->allow_extras();
-    command->callback([&run, name] {
-        run = [name] {
-            std::cerr << "attune " << name << ": not available yet\n";
+    command->callback([&run, words] {
+        run = [words] {
+            std::cerr << "attune " << words << ": not available yet\n";
             return kNotYet;
         };
     });
