@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--name", default="load")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value")
     args = parser.parse_args()
-    args.load = args.load or args.attune.parent / "attune_load"
+    args.load = (args.load or args.attune.parent / "attune_load").resolve()
     about, samples = machine(), {}
     with tempfile.TemporaryDirectory(prefix="attune-bench-") as folder:
         for i, name in enumerate(LORAS):

@@ -187,7 +187,7 @@ class Demo:
 
     def by_name(self):
         self.title("The module `code`, by name")
-        answer = self.ask("code", prompt="def read_lines(path):\n", cold="wait")
+        answer = self.ask("code", prompt="def factorial(n):\n    if n", cold="wait")
         self.expect_all_by(answer, "code")
         self.title("The module `legal`, by name")
         self.expect_all_by(self.ask("legal", "What does the licence say about termination?", cold="wait"), "legal")
@@ -203,7 +203,7 @@ class Demo:
         cases = (("English words for code", "Complete this Python code:\ndef mean(values):", "code", "keyword"),
                  ("Chinese words for code", "请补全这个函数的代码:\ndef mean(values):", "code", "keyword"),
                  ("English words for law", "Draft a clause about patents.", "legal", "keyword"),
-                 ("Chinese words for law", "这样做的法条依据是什么?", "legal", "keyword"),
+                 ("Chinese words for law", "请写一条关于 warranty 的法条", "legal", "keyword"),
                  ("no rule matches: the default module", REVIEW, "sentiment", "default"))
         for what, content, name, rule in cases:
             self.title(f"auto, {what}")

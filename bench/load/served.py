@@ -16,7 +16,7 @@ START_S = 180
 
 class Server:
     def __init__(self, attune, model, modules, dtype, settings=()):
-        command = [str(attune), "serve", "--model", str(model), "--modules", str(modules), "--dtype", dtype, "--port", "0"]
+        command = [str(Path(attune).resolve()), "serve", "--model", str(model), "--modules", str(modules), "--dtype", dtype, "--port", "0"]
         for setting in settings:
             command += ["--set", setting]
         self.out = tempfile.NamedTemporaryFile(prefix="attune-bench-", suffix=".out")
