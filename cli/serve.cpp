@@ -103,23 +103,18 @@ void print_listening(const Settings& settings, const Server& server) {
     std::cout << "listening on http://" << (is_ipv6 ? "[" + host + "]" : host) << ":" << server.port() << std::endl;
 }
 
-/// True when all answers ended; false when time or patience did.
-bool drain(House& house, const StopSignals& signals, double limit_s) {
+enum class Drained { all, at_limit, interrupted };
+
+Drained drain(House& house, const StopSignals& signals, double limit_s) {
     const auto deadline =
         steady_now() + std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(limit_s));
     while (true) {
         // In slices, so that a second signal is seen.
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_now());
-        if (house.drain(std::clamp(left, 0ms, 50ms))) return true;
-        if (left <= 0ms) {
-            log(LogLevel::warn, "server.drain_s is over; the remaining answers are cut off");
-            return false;
-        }
+        if (house.drain(std::clamp(left, 0ms, 50ms))) return Drained::all;
+        if (left <= 0ms) return Drained::at_limit;
         const int signal = signals.wait_for(0ms);
-        if (signal == SIGTERM || signal == SIGINT) {
-            log(LogLevel::warn, "second signal: stopping at once");
-            return false;
-        }
+        if (signal == SIGTERM || signal == SIGINT) return Drained::interrupted;
     }
 }
 
@@ -154,7 +149,14 @@ int serve(const ServeOptions& options) {
     }
     log(LogLevel::info, "draining: no new requests, answers in progress go on");
     (*server)->stop_accepting();
-    drain(**house, signals, settings->server.drain_s);
+    const Drained drained = drain(**house, signals, settings->server.drain_s);
+    if (drained == Drained::interrupted) {
+        log(LogLevel::warn, "second signal: stopping at once");
+        (*server)->stop();
+        // Not even a step that hangs may hold the process now.
+        std::_Exit(kFailed);
+    }
+    if (drained == Drained::at_limit) log(LogLevel::warn, "server.drain_s is over; the remaining answers are cut off");
     // The door first: it holds a reference to the house's gateway.
     (*server)->stop();
     (*house)->stop();
