@@ -4,7 +4,7 @@ import json
 import shutil
 import unittest
 
-from support import TINY_ID, TinyServerTest, binding_steps, events_of, prompt_of, tokens_of, within, write_module
+from support import ATTENTION, MLP, TINY_ID, TinyServerTest, binding_steps, events_of, prompt_of, tokens_of, within, write_module
 
 
 class ColdModules(TinyServerTest):
@@ -29,6 +29,55 @@ class ColdModules(TinyServerTest):
                 first_scores.add(round(score, 5))
         self.assertEqual(len(first_scores), len(names), "two modules gave the same log-probability")
         self.assert_idle()
+
+
+class FewSlotBytes(TinyServerTest):
+    """Slots for two of three modules (430 kB each in bfloat16)."""
+
+    module_count = 0
+    settings = ("modules.device_bytes=1MiB", "modules.max_rank=256")
+    names = ("big0", "big1", "big2")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for i, name in enumerate(cls.names):
+            cls.load(name, seed=30 + i, rank=64)
+
+    @classmethod
+    def load(cls, name, seed, rank):
+        write_module(cls.model, cls.root / name, seed=seed, rank=rank, targets=ATTENTION + MLP)
+        return cls.server.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(cls.root / name)})
+
+    def ask(self, name):
+        body = self.complete(name, prompt_of(9), 24, attune={"cold": "wait"}, logprobs=2)
+        self.assert_served(body, [(name, 24)])
+        return body["choices"][0]["logprobs"]["token_logprobs"]
+
+    def test_modules_that_push_each_other_out_answer_the_same_every_time(self):
+        first = {name: self.ask(name) for name in self.names}
+        self.assertEqual(len({scores[0] for scores in first.values()}), len(self.names))
+        for _ in range(8):
+            for name in self.names:
+                for got, expected in zip(self.ask(name), first[name]):
+                    self.assertAlmostEqual(got, expected, delta=1e-4)
+        resident = [m["name"] for m in self.server.modules().values() if m["tier"] == "resident"]
+        self.assertLessEqual(len(resident), 2)
+        self.assert_idle()
+
+    def test_asked_at_once_they_all_get_their_turn(self):
+        names = self.names * 5
+        with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(self.ask, names))
+        self.assert_idle()
+
+    def test_a_module_larger_than_all_slots_is_refused_with_both_sizes(self):
+        self.load("huge", seed=3, rank=200)  # whether it may wait in host memory is the house's own affair
+        for cold in ("wait", "upgrade", "fallback"):
+            status, body, _ = self.server.post("/v1/completions", {
+                "model": "huge", "prompt": prompt_of(1), "max_tokens": 4, "attune": {"cold": cold}})
+            self.assertTrue(400 <= status < 500, (status, body))
+            self.assertIn("1048576", body["error"]["message"])
 
 
 class Modules(TinyServerTest):
