@@ -31,6 +31,7 @@ class Shutdown(unittest.TestCase):
         for event in events:
             usage = event.get("usage") or usage
         connection.close()
+        self.assertIsNotNone(usage, "the stream was cut off before its last chunks were sent")
         self.assertEqual(usage["completion_tokens"], 480)
         self.assertEqual(self.server.process.wait(30), 0)
 
