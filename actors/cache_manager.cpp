@@ -286,9 +286,12 @@ void CacheManagerState::expire(std::uint64_t number) {
 // ---------------------------------------------------------------- trigger
 
 void CacheManagerState::prefetch(const std::vector<std::string>& wanted) {
-    for (const std::string& one : wanted)
-        if (const auto entry = names.find(one); entry != names.end() && entry->second->tier() != Tier::resident)
-            own_lease(entry->second, true);
+    for (const std::string& one : wanted) {
+        const auto entry = names.find(one);
+        if (entry == names.end()) continue;
+        const Tier tier = entry->second->tier();
+        if (tier == Tier::cold || tier == Tier::host) own_lease(entry->second, true);
+    }
 }
 
 void CacheManagerState::unload_idle(const std::vector<std::string>& unwanted) {

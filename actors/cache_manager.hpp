@@ -84,6 +84,7 @@ struct CacheManagerState {
     void let_go(Lease& lease);
     void finish_own(const LeasePtr& lease);
     Result<void> commit(Lease& lease);
+    bool can_be_served(const Lease& lease) const;
     void choose_handover();
     std::uint64_t device_need(const Lease& lease) const;
     Result<void> check_fits(const Lease& lease) const;

@@ -17,6 +17,11 @@ bool is_complete(const Lease& lease) {
     return std::all_of(lease.parts.begin(), lease.parts.end(), [](const Lease::Part& part) { return part.copy; });
 }
 
+bool wants(const Lease& lease, const CopyPtr& copy) {
+    return std::any_of(lease.parts.begin(), lease.parts.end(),
+                       [&](const Lease::Part& part) { return part.copy == copy || part.name->copy == copy; });
+}
+
 bool all_resident(const Lease& lease) {
     return std::all_of(lease.parts.begin(), lease.parts.end(),
                        [](const Lease::Part& part) { return part.copy && part.copy->place == Copy::Place::resident; });
@@ -190,6 +195,18 @@ void CacheManagerState::leave_slot(const CopyPtr& copy) {
     device_used -= copy->slot_bytes;
 }
 
+/// Could the lease have its place if everything that may leave had left? Pins may stand in its way for good.
+bool CacheManagerState::can_be_served(const Lease& lease) const {
+    const bool for_host = lease.stage == Lease::Stage::queued;
+    const ModuleSettings& settings = core->settings.modules;
+    std::uint64_t bytes = for_host ? host_need(lease) : device_need(lease);
+    for (const auto& [generation, copy] : copies) {
+        if (!for_host && copy->place == Copy::Place::host) continue;
+        if (copy->pinned() || wants(lease, copy)) bytes += for_host ? copy->module->host_bytes : copy->slot_bytes;
+    }
+    return bytes <= (for_host ? settings.host_bytes : settings.device_bytes);
+}
+
 /// A request that waited long enough goes first: nobody else takes new room, and of the modules in its way as many as
 /// it needs take no new request until it has its place. Those in flight end as they would.
 void CacheManagerState::choose_handover() {
@@ -198,7 +215,7 @@ void CacheManagerState::choose_handover() {
     const TimePoint now = core->now();
     for (const LeasePtr& lease : line) {
         const bool waits = lease->stage == Lease::Stage::queued || lease->stage == Lease::Stage::placing;
-        if (!lease->request || !waits || now - lease->since < kHandover) continue;
+        if (!lease->request || !waits || now - lease->since < kHandover || !can_be_served(*lease)) continue;
         starving = lease;
         break;
     }
@@ -209,10 +226,7 @@ void CacheManagerState::choose_handover() {
     const std::uint64_t need = for_host ? host_need(*starving) : device_need(*starving);
     std::vector<CopyPtr> busy;
     for (const auto& [generation, copy] : copies) {
-        const bool wanted = std::any_of(starving->parts.begin(), starving->parts.end(), [&](const Lease::Part& part) {
-            return part.copy == copy || part.name->copy == copy;
-        });
-        if (wanted || copy->pinned() || (!for_host && copy->place == Copy::Place::host)) continue;
+        if (wants(*starving, copy) || copy->pinned() || (!for_host && copy->place == Copy::Place::host)) continue;
         const std::uint64_t bytes = for_host ? copy->module->host_bytes : copy->slot_bytes;
         const bool in_use = for_host ? !copy->idle() : copy->users > 0;
         if (in_use)

@@ -403,6 +403,25 @@ TEST_CASE_METHOD(ModulesFixture, "a rare module gets its place although others a
     check_clean();
 }
 
+TEST_CASE_METHOD(ModulesFixture, "a set that pins keep out does not keep others waiting", "[actors][cache][B20]") {
+    with("abcd");
+    device_bytes = 200;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    order("a", ModuleOrder::pin);
+    GenerationRequest set = request("base");
+    set.modules = {{"b", 1}, {"c", 1}};
+    const Seen stuck = ask(set);
+    now += std::chrono::seconds(2);
+    CHECK(ask("d")->ok());
+    CHECK(ask("b")->ok());
+    CHECK_FALSE(stuck->admitted.has_value());
+    order("a", ModuleOrder::unpin);
+    order("a", ModuleOrder::unload);
+    CHECK(stuck->ok());
+    check_clean();
+}
+
 TEST_CASE_METHOD(ModulesFixture, "an arena in pieces is emptied of idle modules and asked again", "[actors][cache]") {
     with("ab");
     settings.cold.policy = ColdPolicy::wait;
