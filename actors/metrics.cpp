@@ -127,6 +127,7 @@ struct Metrics::State {
     Gauge& weight_bytes = gauge("attune_weight_bytes", "The resident base.");
     Family<Counter>& restarts = counters("attune_actor_restarts_total", "Actors started again.");
 
+    std::string max_lora;  // slots are budgeted in bytes, so as many different modules as requests can run
     std::atomic<int> engine_waiting{0};
     std::mutex changing;  // guards the series below, which come and go
     std::map<std::string, Gauge*> loaded_series;
@@ -136,6 +137,7 @@ struct Metrics::State {
 
 Metrics::Metrics(const ServerInfo& info, const Settings& settings, const EngineStats& stats)
     : state_(std::make_unique<State>(info)) {
+    state_->max_lora = std::to_string(settings.scheduler.max_sequences);
     Labels shape = state_->with("block_size", std::to_string(kBlockTokens));
     shape["num_gpu_blocks"] = std::to_string(stats.total_blocks);
     state_->cache_config.Add(shape).Set(1);
@@ -200,7 +202,7 @@ void Metrics::requests(const std::vector<std::string>& running, const std::vecto
     const std::string labels = joined(running) + "\n" + joined(waiting);
     if (!state_->lora_series || labels != state_->lora_labels) {
         if (state_->lora_series) state_->lora_requests.Remove(state_->lora_series);
-        Labels series{{"max_lora", "0"}};
+        Labels series{{"max_lora", state_->max_lora}};
         series["running_lora_adapters"] = joined(running);
         series["waiting_lora_adapters"] = joined(waiting);
         state_->lora_series = &state_->lora_requests.Add(series);
