@@ -29,6 +29,7 @@ struct EngineLayout {
     torch::Dtype kv_dtype = torch::kFloat32;
     torch::Dtype slot_dtype = torch::kFloat32;
     int kv_blocks = 0;
+    bool torch_kernels = false;  ///< the libtorch reference path everywhere (model.kernels = torch)
 };
 
 /// An engine over any Model. Engine::open makes one from files; tests bring models of their own.

@@ -95,10 +95,15 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
     if (!slot_dtype) return slot_dtype.error();
 
     set_threads(options.threads);
-    auto model = load_model(options.model, {.device = *device, .dtype = *dtype});
+    const bool torch_kernels = options.kernels == "torch";
+    auto model = load_model(options.model, {.device = *device, .dtype = *dtype, .torch_kernels = torch_kernels});
     if (!model) return model.error();
 
-    EngineLayout layout{.device = *device, .kv_dtype = *dtype, .slot_dtype = *slot_dtype, .kv_blocks = 0};
+    EngineLayout layout{.device = *device,
+                        .kv_dtype = *dtype,
+                        .slot_dtype = *slot_dtype,
+                        .kv_blocks = 0,
+                        .torch_kernels = torch_kernels};
     const ModelShape& shape = (*model)->shape();
     const int max_context =
         options.max_context > 0 ? std::min(options.max_context, shape.max_context) : shape.max_context;
@@ -119,8 +124,12 @@ EngineImpl::EngineImpl(std::unique_ptr<Model> model, const EngineOptions& option
       model_(std::move(model)),
       shape_(model_->shape()),
       tokenizer_(std::move(tokenizer)),
-      kv_(shape_, layout.kv_blocks, layout.kv_dtype, layout.device),
-      slots_(shape_, {.device_bytes = options.module_bytes, .dtype = layout.slot_dtype, .max_rank = options.max_rank},
+      kv_(shape_, layout.kv_blocks, layout.kv_dtype, layout.device, layout.torch_kernels),
+      slots_(shape_,
+             {.device_bytes = options.module_bytes,
+              .dtype = layout.slot_dtype,
+              .max_rank = options.max_rank,
+              .torch_kernels = layout.torch_kernels},
              layout.device),
       slot_dtype_(layout.slot_dtype),
       pool_(layout.kv_blocks),
