@@ -105,15 +105,17 @@ void print_listening(const Settings& settings, const Server& server) {
 
 enum class Drained { all, at_limit, interrupted };
 
-Drained drain(House& house, const StopSignals& signals, double limit_s) {
+/// Until the house has ended every answer and the door has written the last byte of each.
+Drained drain(House& house, const Server& server, const StopSignals& signals, double limit_s) {
     const auto deadline =
         steady_now() + std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(limit_s));
     while (true) {
         // In slices, so that a second signal is seen.
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_now());
-        if (house.drain(std::clamp(left, 0ms, 50ms))) return Drained::all;
+        const bool answered = house.drain(std::clamp(left, 0ms, 50ms));
+        if (answered && server.connections() == 0) return Drained::all;
         if (left <= 0ms) return Drained::at_limit;
-        const int signal = signals.wait_for(0ms);
+        const int signal = signals.wait_for(answered ? 5ms : 0ms);
         if (signal == SIGTERM || signal == SIGINT) return Drained::interrupted;
     }
 }
@@ -149,7 +151,7 @@ int serve(const ServeOptions& options) {
     }
     log(LogLevel::info, "draining: no new requests, answers in progress go on");
     (*server)->stop_accepting();
-    const Drained drained = drain(**house, signals, settings->server.drain_s);
+    const Drained drained = drain(**house, **server, signals, settings->server.drain_s);
     if (drained == Drained::interrupted) {
         log(LogLevel::warn, "second signal: stopping at once");
         (*server)->stop();

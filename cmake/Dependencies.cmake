@@ -18,7 +18,10 @@ add_library(attune_torch INTERFACE)
 target_include_directories(attune_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(attune_torch INTERFACE ${TORCH_LIBRARIES})
 separate_arguments(ATTUNE_TORCH_FLAGS UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-target_compile_options(attune_torch INTERFACE ${ATTUNE_TORCH_FLAGS})
+# at::parallel_for is a header: without OpenMP it silently runs on one thread. The wheel's own libgomp, found first by the
+# run path, has the system's name, so there is one runtime in the process.
+target_compile_options(attune_torch INTERFACE ${ATTUNE_TORCH_FLAGS} -fopenmp)
+target_link_options(attune_torch INTERFACE -fopenmp)
 
 find_package(OpenSSL REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

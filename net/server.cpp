@@ -56,6 +56,8 @@ public:
 
     std::uint16_t port() const override { return port_; }
 
+    std::size_t connections() const override { return state_.connections(); }
+
     void stop_accepting() override {
         close_acceptor();
         state_.drain_all();

@@ -4,6 +4,7 @@
 #include "attune/result.hpp"
 #include "attune/settings.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -20,6 +21,8 @@ public:
     virtual std::uint16_t port() const = 0;
     /// No new connections; answers in progress go on, kept-alive connections close after theirs.
     virtual void stop_accepting() = 0;
+    /// Connections still open. After stop_accepting() each leaves once its last byte is written.
+    virtual std::size_t connections() const = 0;
     /// Closes everything and joins the threads. Called by the destructor too.
     virtual void stop() = 0;
 };

@@ -25,7 +25,7 @@ TEST_CASE("a token's random number depends on seed, choice and index, and on not
     CHECK(token_uniform(1ULL << 40, 0, 0) != token_uniform(0, 0, 0));
 }
 
-TEST_CASE("random numbers are uniform in [0, 1)", "[engine][sample]") {
+TEST_CASE("random numbers are uniform from 0 to below 1", "[engine][sample]") {
     int buckets[10] = {};
     double sum = 0;
     for (int i = 0; i < 100000; ++i) {
