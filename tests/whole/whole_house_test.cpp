@@ -1,0 +1,98 @@
+#include "actors/house.hpp"
+#include "engine/weights/base_audit.hpp"
+#include "net/server.hpp"
+#include "support/http_client.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <memory>
+#include <string>
+
+using namespace attune;
+
+namespace {
+
+/// A golden model behind every actor and a real socket; only main() is missing.
+struct WholeHouse {
+    explicit WholeHouse(Settings settings = {}) {
+        settings.model.id = "tiny";
+        settings.server.port = 0;
+        settings.audit.interval_s = 0;  // passes run when a test asks for one
+        EngineOptions options;
+        options.model = ATTUNE_TEST_DATA "/golden/models/llama_gqa_tied";
+        options.device = "cpu";
+        options.dtype = "f32";
+        options.kv_bytes = 1 << 20;
+        options.module_bytes = 1 << 20;
+        options.threads = 1;
+        auto engine = Engine::open(options, nullptr);
+        REQUIRE(engine);
+        base = (*engine)->audit();
+        HouseParts parts;
+        parts.engine = std::move(*engine);
+        auto started = House::start(settings, std::move(parts));
+        REQUIRE(started);
+        house = std::move(*started);
+        auto listening = Server::listen(settings.server, settings.limits, house->gateway());
+        REQUIRE(listening);
+        server = std::move(*listening);
+    }
+
+    HttpClient::Reply complete() {
+        return HttpClient(server->port())
+            .post("/v1/completions", R"({"model": "tiny", "prompt": [185], "max_tokens": 4, "temperature": 0})",
+                  {{"Content-Type", "application/json"}});
+    }
+    HttpClient::Reply get(const std::string& path) { return HttpClient(server->port()).get(path); }
+    HttpClient::Reply audit() {
+        return HttpClient(server->port()).post("/v1/audit", "{}", {{"Content-Type", "application/json"}});
+    }
+
+    std::shared_ptr<BaseAudit> base;
+    std::unique_ptr<House> house;
+    std::unique_ptr<Server> server;  // goes first: it uses the house's gateway
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a whole house answers, and an audit of an untouched base is verified", "[whole]") {
+    WholeHouse whole;
+    const auto answer = whole.complete();
+    CHECK(answer.status == 200);
+    CHECK(answer.header("attune-served") == "base");
+    CHECK(contains(answer.body, R"("completion_tokens":4)"));
+    CHECK(whole.get("/ready").status == 200);
+
+    const auto audit = whole.audit();
+    CHECK(audit.status == 200);
+    CHECK(contains(audit.body, R"("state":"verified")"));
+    CHECK(contains(audit.body, whole.base->checkpoint()));
+}
+
+TEST_CASE("a byte flipped in a resident weight turns /ready and completions to 503 after one pass", "[whole]") {
+    WholeHouse whole;
+    REQUIRE(whole.complete().status == 200);
+    const std::size_t damaged = whole.base->tensors() / 2;
+    whole.base->flip_bit(damaged, whole.base->bytes(damaged) / 2);
+
+    const auto audit = whole.audit();
+    CHECK(contains(audit.body, R"("state":"alarm")"));
+    CHECK(contains(audit.body, R"("ok":false)"));
+    CHECK(whole.get("/ready").status == 503);
+    CHECK(whole.get("/health").status == 200);
+    const auto refused = whole.complete();
+    CHECK(refused.status == 503);
+    CHECK(contains(refused.body, "resident base has changed"));
+    CHECK(contains(whole.get("/metrics").body, "attune_"));
+}
+
+TEST_CASE("a drained house refuses new work and lets its door close", "[whole]") {
+    WholeHouse whole;
+    REQUIRE(whole.complete().status == 200);
+    REQUIRE(whole.house->drain(std::chrono::seconds(10)));
+    CHECK(whole.complete().status == 503);
+    CHECK(whole.get("/ready").status == 503);
+    CHECK(whole.get("/health").status == 200);
+}
