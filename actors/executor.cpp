@@ -6,6 +6,8 @@ namespace attune {
 
 bool ExecutorState::step() {
     take_in();
+    // No token more from damaged weights: `served` would call them the base's.
+    if (core->health->alarm) end_all(base_damaged());
     if (!core->engine->has_work()) {
         report_ended_sinks();
         return !core->inbox->park();
@@ -49,15 +51,15 @@ void ExecutorState::run_step() {
     } catch (...) {
         // Engine::step() catches what a batch throws; whatever comes through is not tied to one batch.
         if (core->metrics) core->metrics->step_failed();
-        fail_all();
+        end_all(make_error(Errc::internal, "the engine met an unforeseen fault"));
         if (++faults_ >= kFaultsInARow) self->quit(caf::exit_reason::unhandled_exception);
     }
 }
 
-void ExecutorState::fail_all() {
+void ExecutorState::end_all(const Error& error) {
     std::vector<RequestId> ids;
     for (const auto& [id, sink] : running_) {
-        sink->fail(make_error(Errc::internal, "the engine met an unforeseen fault"));
+        sink->fail(error);
         ids.push_back(id);
     }
     for (const RequestId id : ids) {

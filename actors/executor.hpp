@@ -26,7 +26,7 @@ struct ExecutorState {
 private:
     void take_in();
     void run_step();
-    void fail_all();
+    void end_all(const Error& error);
     void report(std::vector<RequestId> ids);
     void report_ended_sinks();
 

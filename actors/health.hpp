@@ -1,5 +1,7 @@
 #pragma once
 
+#include "attune/error.hpp"
+
 #include <atomic>
 #include <string>
 
@@ -27,5 +29,10 @@ struct Health {
         return missing == nullptr;
     }
 };
+
+/// What requests hear after the alarm.
+inline Error base_damaged() {
+    return make_error(Errc::base_damaged, "the resident base has changed since it was loaded: no answers are given");
+}
 
 }  // namespace attune

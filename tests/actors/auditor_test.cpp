@@ -90,3 +90,21 @@ TEST_CASE_METHOD(HouseFixture, "audits asked for during a pass are answered by a
     CHECK(answers == 3);
     CHECK(last_runs == 2);
 }
+
+TEST_CASE_METHOD(HouseFixture, "after the alarm no running request gets another token", "[actors][audit]") {
+    start();
+    hold_steps(true);
+    const Seen running = ask("base", 50);
+    step();
+    step();
+    engine->fake_audit()->flip_bit(0, 0);
+    CHECK_FALSE(audit(true).ok);
+    const std::string before = running->text;
+    hold_steps(false);
+    run();
+    CHECK(running->code() == Errc::base_damaged);
+    CHECK(running->ended());
+    CHECK(running->text == before);
+    CHECK(engine->running() == 0);
+    CHECK(cache().leases.empty());
+}
