@@ -93,7 +93,7 @@ struct Peers {
     TriggerActor trigger;
     AuditorActor auditor;
     std::vector<LoaderActor> loaders;
-    std::vector<PreparerActor> preparers;
+    std::vector<PreparerActor> preparers;  ///< the last one serves /tokenize and /detokenize, the others requests
 };
 
 }  // namespace attune

@@ -77,9 +77,7 @@ std::vector<std::string> names_of(const std::vector<WeightedModule>& modules) {
 // ---------------------------------------------------------------- admission
 
 Result<void> RouterState::admit(const GenerationRequest&) const {
-    if (core->health->alarm)
-        return make_error(Errc::base_damaged,
-                          "the resident base has changed since it was loaded: no answers are given");
+    if (core->health->alarm) return base_damaged();
     if (core->health->draining) return make_error(Errc::unavailable, "the server is draining");
     if (lost_ || core->health->lost) return make_error(Errc::unavailable, "the engine is gone");
     if (flights_.size() >= static_cast<std::size_t>(std::max(1, core->settings.scheduler.queue)))
@@ -142,13 +140,16 @@ Result<void> RouterState::check_modules(const std::vector<WeightedModule>& modul
 // ---------------------------------------------------------------- preparing
 
 PreparerActor RouterState::next_preparer() {
-    preparer_ = (preparer_ + 1) % peers->preparers.size();
+    preparer_ = (preparer_ + 1) % (peers->preparers.size() - 1);
     return peers->preparers[preparer_];
 }
 
 void RouterState::begin_prepare(RequestId id, Flight& flight) {
     auto task = std::make_shared<PrepareTask>();
+    // The text goes along: what the router keeps of a request until its end must not grow with the body.
+    Prompt text = std::exchange(flight.submission->request.prompt, {});
     task->request = flight.request();
+    task->request.prompt = std::move(text);
     if (!flight.routed) task->routes = table_;
     flight.cancelled = task->cancelled;
     self->request(next_preparer(), caf::infinite, prepare_atom_v, PrepareTaskPtr(task))
@@ -172,7 +173,7 @@ void RouterState::prepared(RequestId id, const Prepared& prompt) {
     proceed(id, flight);
 }
 
-void RouterState::tokenize(const TokenizeTaskPtr& task) { self->send(next_preparer(), tokenize_atom_v, task); }
+void RouterState::tokenize(const TokenizeTaskPtr& task) { self->send(peers->preparers.back(), tokenize_atom_v, task); }
 
 // ---------------------------------------------------------------- modules
 
@@ -229,6 +230,8 @@ void RouterState::proceed(RequestId id, Flight& flight) {
 void RouterState::expire(RequestId id) {
     const auto found = flights_.find(id);
     if (found == flights_.end() || found->second.running) return;
+    const auto& lease = found->second.lease;
+    if (lease && lease->kind == LeaseNews::Kind::ready) return;  // it was: now the prompt is what it waits for
     end(id, make_error(Errc::timeout, "the module was not ready in time", "model"));
 }
 

@@ -64,6 +64,7 @@ private:
     void end(RequestId id, const Error& error);
     void forget(RequestId id);
     void rebuild_table();
+    /// In turn; the last one is /tokenize's.
     PreparerActor next_preparer();
 
     std::map<RequestId, Flight> flights_;

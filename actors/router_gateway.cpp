@@ -24,13 +24,13 @@ void RouterGateway::cancel(RequestId id) {
 
 template <class T>
 OnceReplyPtr<T> RouterGateway::counted(Reply<T> reply) {
-    const int busy = ++*tokenizing_;
     auto guarded = once<T>([reply = std::move(reply), count = tokenizing_](Result<T> result) {
         --*count;
         reply(std::move(result));
     });
-    if (busy > kTokenizing) (*guarded)(make_error(Errc::overloaded, "too many requests are waiting"));
-    return guarded;
+    if (++*tokenizing_ <= kTokenizing) return guarded;
+    (*guarded)(make_error(Errc::overloaded, "too many requests are waiting"));
+    return nullptr;
 }
 
 void RouterGateway::send_tokenize(const TokenizeTaskPtr& task) {
@@ -49,7 +49,7 @@ void RouterGateway::tokenize(TokenizeRequest request, Reply<TokenizeResult> repl
     task->caller = request.caller;
     task->encode = std::move(request);
     task->encoded = counted(std::move(reply));
-    if (*tokenizing_ <= kTokenizing) send_tokenize(task);
+    if (task->encoded) send_tokenize(task);
 }
 
 void RouterGateway::detokenize(std::string model, std::vector<TokenId> ids, Caller caller, Reply<std::string> reply) {
@@ -58,7 +58,7 @@ void RouterGateway::detokenize(std::string model, std::vector<TokenId> ids, Call
     task->caller = std::move(caller);
     task->decode = std::move(ids);
     task->decoded = counted(std::move(reply));
-    if (*tokenizing_ <= kTokenizing) send_tokenize(task);
+    if (task->decoded) send_tokenize(task);
 }
 
 void RouterGateway::modules(Caller caller, Reply<std::vector<ModuleStatus>> reply) {

@@ -39,6 +39,7 @@ private:
     };
     std::shared_ptr<const Doors> doors() const { return doors_.load(); }
     void send_tokenize(const TokenizeTaskPtr& task);
+    /// Null when too many are under way; the reply has been told then.
     template <class T>
     OnceReplyPtr<T> counted(Reply<T> reply);
 

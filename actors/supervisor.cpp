@@ -12,7 +12,9 @@
 namespace attune {
 namespace {
 
-constexpr int kPreparers = 2;  // one long prompt does not hold up the short ones behind it
+// Two for requests: one long prompt does not hold up the short ones behind it. The last is /tokenize's alone, so that
+// nobody's answer waits for texts that are only counted.
+constexpr int kPreparers = 3;
 
 /// Whatever blocks gets a thread of its own here and nowhere else; under the test coordinator nothing does.
 template <class Function>

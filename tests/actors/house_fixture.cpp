@@ -75,6 +75,7 @@ bool HouseFixture::is_held(const caf::resumable& job) const {
     const auto is = [&](const auto& actor) { return address_of(actor) == &job; };
     if (hold_steps_ && is(peers->executor)) return true;
     if (hold_loads_ && std::any_of(peers->loaders.begin(), peers->loaders.end(), is)) return true;
+    if (hold_tokenize_ && is(peers->preparers.back())) return true;
     return hold_prompts_ && std::any_of(peers->preparers.begin(), peers->preparers.end(), is);
 }
 

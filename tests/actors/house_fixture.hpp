@@ -86,6 +86,7 @@ public:
     void hold_loads(bool held) { hold_loads_ = held; }
     void hold_steps(bool held) { hold_steps_ = held; }
     void hold_prompts(bool held) { hold_prompts_ = held; }
+    void hold_tokenize(bool held) { hold_tokenize_ = held; }
     /// Both clocks, ours and CAF's; then run().
     void pass(std::chrono::milliseconds time);
 
@@ -139,6 +140,7 @@ private:
     bool hold_loads_ = false;
     bool hold_steps_ = false;
     bool hold_prompts_ = false;
+    bool hold_tokenize_ = false;
     RequestId last_id_{};
 };
 

@@ -453,7 +453,7 @@ TEST_CASE_METHOD(RouterFixture, "auto asks the rules with the last user message"
     CHECK(plain->text == "...");
 }
 
-TEST_CASE_METHOD(RouterFixture, "an unmatched auto gets the default module of the settings", "[actors][router]") {
+TEST_CASE_METHOD(RouterFixture, "an unmatched auto gets the default module of the settings", "[actors][router][B26]") {
     settings.routing.default_module = "b";
     settings.cold.policy = ColdPolicy::wait;
     start();
@@ -534,4 +534,82 @@ TEST_CASE_METHOD(RouterFixture, "tokenize and detokenize answer for base and mod
     gateway->detokenize("base", {'H', 'i'}, {}, [&](Result<std::string> result) { text = result ? *result : ""; });
     run();
     CHECK(text == "Hi");
+}
+
+TEST_CASE_METHOD(RouterFixture, "a module that was ready in time is no time-out when the prompt takes long",
+                 "[actors][router]") {
+    start();
+    hold_prompts(true);
+    hold_loads(true);
+    const Seen seen = ask(with_policy(ColdPolicy::wait));
+    hold_loads(false);
+    run();
+    CHECK(tier("a") == Tier::resident);
+    pass(31s);
+    CHECK(seen->ends == 0);
+    hold_prompts(false);
+    run();
+    CHECK(seen->text == "aaaa");
+    check_idle();
+}
+
+TEST_CASE_METHOD(RouterFixture, "the router keeps no prompt of a running request", "[actors][router]") {
+    start();
+    hold_steps(true);
+    auto submission = std::make_shared<Submission>();
+    submission->request = request("base", 5);
+    submission->request.prompt = TextPrompt{std::string(1000, 'x'), true};
+    const auto seen = std::make_shared<SeenAnswer>();
+    submission->sink = std::make_shared<OnceSink>(seen);
+    caf::anon_send(peers->router, submit_atom_v, submission);
+    run();
+    CHECK(std::get<TextPrompt>(submission->request.prompt).text.empty());
+    hold_steps(false);
+    run();
+    CHECK(seen->text == ".....");
+    CHECK(seen->admitted->prompt_tokens == 1000);
+}
+
+TEST_CASE_METHOD(RouterFixture, "tokenize requests beyond the limit are refused and never run", "[actors][router]") {
+    class Counting final : public FakeTokenizer {
+    public:
+        using FakeTokenizer::encode;
+        std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override {
+            ++runs;
+            return FakeTokenizer::encode(text, add_special_tokens);
+        }
+        mutable int runs = 0;
+    };
+    start();
+    const auto tokenizer = std::make_shared<Counting>();
+    core->prepare.tokenizer = tokenizer;
+    hold_prompts(true);
+    int answered = 0;
+    int refused = 0;
+    for (int i = 0; i < 300; ++i)
+        gateway->tokenize({"base", TextPrompt{"Hi", true}, {}}, [&](Result<TokenizeResult> result) {
+            ++answered;
+            refused += !result && result.error().code == Errc::overloaded;
+        });
+    run();
+    CHECK(answered == 44);
+    CHECK(refused == 44);
+    hold_prompts(false);
+    run();
+    CHECK(answered == 300);
+    CHECK(refused == 44);
+    CHECK(tokenizer->runs == 256);
+}
+
+TEST_CASE_METHOD(RouterFixture, "texts that are only tokenized hold up nobody's answer", "[actors][router][E9]") {
+    start();
+    hold_tokenize(true);
+    int answered = 0;
+    for (int i = 0; i < 10; ++i)
+        gateway->tokenize({"base", TextPrompt{"Hi", true}, {}}, [&](Result<TokenizeResult>) { ++answered; });
+    for (int i = 0; i < 6; ++i) CHECK(ask("base")->ok());
+    CHECK(answered == 0);
+    hold_tokenize(false);
+    run();
+    CHECK(answered == 10);
 }
