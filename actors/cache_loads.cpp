@@ -112,6 +112,15 @@ bool CacheManagerState::make_host_room(std::uint64_t bytes, const Lease& keep) {
     return host_used + bytes <= capacity;
 }
 
+/// A prefetch takes free room only, and none that the trigger would clear again at its next tick: hot modules must not
+/// push each other out for ever.
+std::uint64_t CacheManagerState::prefetch_limit() const {
+    const Settings& settings = core->settings;
+    if (settings.modules.idle_unload == "never") return settings.modules.host_bytes;
+    return static_cast<std::uint64_t>(settings.trigger.high_watermark *
+                                      static_cast<double>(settings.modules.host_bytes));
+}
+
 /// The whole set or nothing: what is there is leased, what is missing gets its bytes reserved and its load started.
 bool CacheManagerState::try_hold(Lease& lease) {
     const bool first = starving.get() == &lease;
@@ -119,8 +128,7 @@ bool CacheManagerState::try_hold(Lease& lease) {
         if (!first && part.name->copy && part.name->copy->handover) return false;
     if (const std::uint64_t bytes = host_need(lease); bytes > 0) {
         if (starving && !first) return false;
-        // A prefetch takes free room only: two hot modules must not push each other out for ever.
-        if (lease.give_up && host_used + bytes > core->settings.modules.host_bytes) return false;
+        if (lease.give_up && host_used + bytes > prefetch_limit()) return false;
         if (!make_host_room(bytes, lease)) return false;
     }
     lease.stage = Lease::Stage::placing;

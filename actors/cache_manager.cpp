@@ -90,7 +90,10 @@ void CacheManagerState::release(RequestId id, bool keep_loading) {
     if (found == leases.end()) return;
     const LeasePtr lease = found->second;
     leases.erase(found);
-    if (keep_loading && lease->stage < Lease::Stage::ready) {
+    // One wish of the house per module: under load that finds no room, more would only make the line longer.
+    const bool wished = std::all_of(lease->parts.begin(), lease->parts.end(),
+                                    [this](const Lease::Part& part) { return is_wished(part.name); });
+    if (keep_loading && lease->stage < Lease::Stage::ready && !wished) {
         lease->request.reset();
     } else {
         let_go(*lease);
@@ -213,7 +216,7 @@ void CacheManagerState::named_order(const NamedOrderPtr& order) {
             break;
         case ModuleOrder::pin:
             entry->pinned = true;
-            own_lease(entry, false);
+            if (!is_wished(entry)) own_lease(entry, false);
             break;
         case ModuleOrder::unpin:
             entry->pinned = false;
@@ -242,7 +245,11 @@ void CacheManagerState::order_load(const NamePtr& entry, const OnceReplyPtr<Modu
         return enqueue(Task{task, nullptr, [this, entry, reply](Result<LoaderDonePtr> done) {
                                 if (!done) return (*reply)(done.error());
                                 const Result<FoundModule>& found = *(*done)->found;
-                                if (!found || !found->header) return (*reply)(failure_of(*entry));
+                                if (!found || !found->header) {
+                                    const Error why = found ? found->header.error() : found.error();
+                                    entry->failure = LoadFailure{why, false, 1, {}};
+                                    return (*reply)(failure_of(*entry));
+                                }
                                 entry->found.header = found->header;
                                 order_load(entry, reply);
                             }});
@@ -255,6 +262,14 @@ void CacheManagerState::order_load(const NamePtr& entry, const OnceReplyPtr<Modu
     line.push_back(lease);
     self->delayed_send(self, millis(core->settings.modules.load_timeout_s), expire_atom_v, lease->number);
     pump();
+}
+
+/// The house itself waits for this module already.
+bool CacheManagerState::is_wished(const NamePtr& entry) const {
+    return std::any_of(line.begin(), line.end(), [&](const LeasePtr& lease) {
+        return !lease->request && std::any_of(lease->parts.begin(), lease->parts.end(),
+                                              [&](const Lease::Part& part) { return part.name == entry; });
+    });
 }
 
 /// The house's own wish to have a module resident.
@@ -319,12 +334,8 @@ void CacheManagerState::tell_usage() {
     usage->device_used = device_used;
     usage->device_capacity = core->settings.modules.device_bytes;
     self->send(peers->trigger, usage_atom_v, CacheUsagePtr(std::move(usage)));
-    for (const NamePtr& entry : missing) {  // a pin that found no room is tried again
-        const bool asked = std::any_of(line.begin(), line.end(), [&](const LeasePtr& lease) {
-            return !lease->request && lease->parts.front().name == entry;
-        });
-        if (!asked) own_lease(entry, false);
-    }
+    for (const NamePtr& entry : missing)  // a pin that found no room is tried again
+        if (!is_wished(entry)) own_lease(entry, false);
 }
 
 // ---------------------------------------------------------------- metrics

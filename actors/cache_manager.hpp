@@ -70,6 +70,7 @@ struct CacheManagerState {
     void evict(const CopyPtr& copy);
     void drop_if_unused(const CopyPtr& copy);
     std::uint64_t host_need(const Lease& lease) const;
+    std::uint64_t prefetch_limit() const;
 
     // --- cache_slots.cpp: slots, the line of waiting leases
     void pump();
@@ -78,6 +79,7 @@ struct CacheManagerState {
     bool make_device_room(std::uint64_t bytes, const Lease* keep);
     void install(const CopyPtr& copy);
     void installed(const CopyPtr& copy, const Result<SlotId>& result);
+    void not_installed(const CopyPtr& copy, const Error& error);
     void leave_slot(const CopyPtr& copy);
     void became_ready(const LeasePtr& lease);
     void fail(LeasePtr lease, const Error& error);
@@ -98,6 +100,7 @@ struct CacheManagerState {
     void send_rules();
     LeasePtr new_lease(std::optional<RequestId> request);
     LeasePtr own_lease(const NamePtr& entry, bool give_up);
+    bool is_wished(const NamePtr& entry) const;
     void order_load(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
     ColdPolicy policy_for(const LeaseAsk& ask, const Lease& lease) const;
     void tell(const Lease& lease, LeaseNews news);

@@ -50,13 +50,19 @@ void CacheManagerState::apply_scan(ScanResult scan) {
             names[key] = entry;
         }
         if (changed) entry->failure.reset();
-        if (!found.header) entry->failure = LoadFailure{found.header.error(), false, 1, {}};
+        if (!found.header) {
+            entry->failure = LoadFailure{found.header.error(), false, 1, {}};
+            // A manifest that cannot be read now must not open an owner's module to everybody.
+            found.manifest = entry->found.manifest;
+        }
         entry->found = std::move(found);
     }
     std::vector<NamePtr> gone;
     for (const auto& [key, entry] : names)
         if (entry->from_root && !seen.contains(key)) gone.push_back(entry);
     for (const NamePtr& entry : gone) remove_name(entry);
+    for (const std::string& pin : wanted_pins)
+        if (!names.contains(pin)) scan.refused.push_back("modules.pinned names `" + pin + "`, which no root holds");
     for (const std::string& sentence : scan.refused) log(LogLevel::warn, sentence);
     refused = static_cast<int>(scan.refused.size());
     send_rules();

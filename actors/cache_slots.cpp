@@ -160,32 +160,43 @@ void CacheManagerState::installed(const CopyPtr& copy, const Result<SlotId>& res
     } else {
         copy->place = Copy::Place::host;
         device_used -= copy->slot_bytes;
-        // No room although the bytes are there: the arena is in pieces. Idle modules leave, and the set tries again.
-        const bool room = result.error().code == Errc::no_room;
-        const std::vector<LeasePtr> waiting(line.begin(), line.end());
-        for (const LeasePtr& lease : waiting) {
-            if (lease->stage != Lease::Stage::installing || !distinct_copies(*lease).contains(copy)) continue;
-            for (Lease::Part& part : lease->parts) --part.copy->users;
-            lease->stage = Lease::Stage::placing;
-            int left = 0;
-            int others = 0;
-            for (const auto& [generation, other] : copies) {
-                if (other == copy || other->place == Copy::Place::host) continue;
-                if (other->users > 0 || other->pinned() || other->place == Copy::Place::installing) {
-                    ++others;
-                    continue;
-                }
-                leave_slot(other);
-                ++left;
-            }
-            if (!room || (left == 0 && others == 0))
-                fail(lease, result.error());
-            else if (left == 0)
-                lease->retry_after = releases;
-        }
+        not_installed(copy, result.error());
     }
     drop_if_unused(copy);
     pump();
+}
+
+/// Everybody who waits for this install steps back. No room although the bytes are there means that the arena is in
+/// pieces: whatever no request uses leaves, and the sets try again.
+void CacheManagerState::not_installed(const CopyPtr& copy, const Error& error) {
+    std::vector<LeasePtr> back;
+    for (const LeasePtr& lease : line)
+        if (lease->stage == Lease::Stage::installing && distinct_copies(*lease).contains(copy)) back.push_back(lease);
+    for (const LeasePtr& lease : back) {
+        for (Lease::Part& part : lease->parts) --part.copy->users;
+        lease->stage = Lease::Stage::placing;
+    }
+    bool room = false;  // somebody else left
+    bool own = false;   // only parts of the sets themselves: placing them afresh is worth one try
+    bool busy = false;
+    for (const auto& [generation, other] : copies) {
+        if (error.code != Errc::no_room || other == copy || other->place == Copy::Place::host) continue;
+        if (other->users > 0 || other->pinned() || other->place == Copy::Place::installing) {
+            busy = true;
+            continue;
+        }
+        leave_slot(other);
+        const bool mine =
+            std::any_of(back.begin(), back.end(), [&](const LeasePtr& lease) { return wants(*lease, other); });
+        (mine ? own : room) = true;
+    }
+    for (const LeasePtr& lease : back) {
+        if (room || (own && !std::exchange(lease->afresh, true))) continue;
+        if (busy)
+            lease->retry_after = releases;
+        else
+            fail(lease, error);
+    }
 }
 
 void CacheManagerState::leave_slot(const CopyPtr& copy) {
@@ -325,6 +336,7 @@ Result<void> CacheManagerState::commit(Lease& lease) {
         if (lease.expected_generation)
             return refuse(make_error(Errc::conflict, "module `" + fresh->name() + "` has no generation to replace"));
         fresh->listed = true;
+        fresh->pinned = fresh->found.manifest.pin;  // empty unless manifests that come by order are trusted
         names[fresh->name()] = fresh;
         send_rules();
         return {};
@@ -345,6 +357,10 @@ Result<void> CacheManagerState::commit(Lease& lease) {
     entry->known_slot_bytes = next->slot_bytes;
     entry->copy = next;
     next->aliases.push_back(entry.get());
+    if (core->settings.modules.trust_manifests == "always") {
+        entry->found.manifest = fresh->found.manifest;
+        send_rules();
+    }
     lease.parts.front().name = entry;
     if (core->metrics) core->metrics->swapped();
     return {};

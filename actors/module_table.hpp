@@ -101,6 +101,7 @@ struct Lease {
     bool give_up = false;  ///< a prefetch: leaves when there is no room at once
     TimePoint since{};
     std::int64_t retry_after = -1;  ///< not before a release later than this one (the arena had no place)
+    bool afresh = false;            ///< the arena was in pieces and the set left it once, to be placed together
     std::vector<OnceReplyPtr<ModuleStatus>> replies;  ///< orders that asked for the same thing
 
     /// load_lora_adapter: the name appears, or moves, once the module is checked whole.

@@ -16,16 +16,16 @@ TriggerPlan plan(const Settings& settings, const CacheUsage& usage, double memor
                  TimePoint now) {
     TriggerPlan out;
     const TriggerSettings& trigger = settings.trigger;
-    std::set<std::string> loaded;
-    for (const auto& module : usage.loaded) loaded.insert(module.name);
-    for (const auto& [name, count] : hits.hot(trigger.hot_hits, now))
-        if (!loaded.contains(name)) out.prefetch.push_back(name);
-
     const double host = fraction(usage.host_used, usage.host_capacity);
     const double pressure = std::max(host, memory_pressure);
     const bool idle_leave = settings.modules.idle_unload == "always" ||
                             (settings.modules.idle_unload == "pressure" && pressure > trigger.low_watermark);
     const bool high = settings.modules.idle_unload != "never" && pressure > trigger.high_watermark;
+
+    std::set<std::string> loaded;
+    for (const auto& module : usage.loaded) loaded.insert(module.name);
+    for (const auto& [name, count] : hits.hot(trigger.hot_hits, now))
+        if (!high && !loaded.contains(name)) out.prefetch.push_back(name);
 
     // Least hit first, then least recently used.
     std::vector<const CacheUsage::Loaded*> candidates;

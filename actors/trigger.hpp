@@ -17,8 +17,8 @@ struct TriggerPlan {
 };
 
 /// A pure function of hits, memory and idle time. It never guesses the future: hot modules that are not resident are
-/// fetched; above the low watermark idle ones leave, above the high one the least hit leave until the low one is
-/// reached. The `min_resident` most recently used leave last, and not for idleness alone.
+/// fetched unless memory is short; above the low watermark idle ones leave, above the high one the least hit leave
+/// until the low one is reached. The `min_resident` most recently used leave last, and not for idleness alone.
 TriggerPlan plan(const Settings& settings, const CacheUsage& usage, double memory_pressure, HitWindow& hits,
                  TimePoint now);
 

@@ -50,7 +50,8 @@ TEST_CASE_METHOD(ModulesFixture, "what lies under the roots is listed cold and h
     CHECK(gateway->ready(nullptr));
 }
 
-TEST_CASE_METHOD(ModulesFixture, "a module that fails inspection is listed failed with its reason", "[actors][cache]") {
+TEST_CASE_METHOD(ModulesFixture, "a module that fails inspection is listed failed with its reason",
+                 "[actors][cache][B12]") {
     with("ab");
     disk["root/a"].inspect_error = make_error(Errc::invalid_module, "rank 99 is over the limit");
     start();
@@ -435,6 +436,48 @@ TEST_CASE_METHOD(ModulesFixture, "an arena in pieces is emptied of idle modules 
     check_clean();
 }
 
+TEST_CASE_METHOD(ModulesFixture, "an arena in pieces is emptied for everybody who waits for the same module",
+                 "[actors][cache]") {
+    with("ab");
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    ask("a");
+    hold_steps(true);
+    const Seen first = ask("b");
+    const Seen second = ask("b");  // both wait for one install
+    engine->next_install = make_error(Errc::no_room, "no place");
+    hold_steps(false);
+    run();
+    CHECK(first->ok());
+    CHECK(second->ok());
+    check_clean();
+}
+
+TEST_CASE_METHOD(ModulesFixture, "a set that an arena in pieces cannot hold waits, it does not spin",
+                 "[actors][cache]") {
+    with("abc");
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    engine->has_no_place = [this](const Module& module) {
+        return module.id.generation == "gen-b" && engine->has_installed("gen-c");
+    };
+    ask("c", 1);
+    hold_steps(true);
+    const Seen busy = ask("c", 60);
+    step();
+    GenerationRequest both = request("base", 2);
+    both.modules = {{"a", 1}, {"b", 1}};
+    const Seen set = ask(both);
+    for (int i = 0; i < 50; ++i) step();
+    CHECK_FALSE(set->admitted.has_value());
+    CHECK(engine->installs <= 4);  // c, and a few times a
+    hold_steps(false);
+    run();
+    CHECK(busy->ok());
+    CHECK(set->text == "abab");
+    check_clean();
+}
+
 TEST_CASE_METHOD(ModulesFixture, "a module the slots cannot hold fails its request and nothing else",
                  "[actors][cache]") {
     with("ab");
@@ -443,6 +486,56 @@ TEST_CASE_METHOD(ModulesFixture, "a module the slots cannot hold fails its reque
     engine->next_install = make_error(Errc::invalid_module, "rank 80 does not fit");
     CHECK(ask("a")->code() == Errc::invalid_module);
     CHECK(ask("b")->ok());
+    check_clean();
+}
+
+TEST_CASE_METHOD(ModulesFixture, "fallback requests without room leave one wish behind, not one each",
+                 "[actors][cache]") {
+    with("ab");
+    settings.modules.host_bytes = 100;
+    start();
+    GenerationRequest holding = request("a", 50);
+    holding.cold = ColdPolicy::wait;
+    hold_steps(true);
+    const Seen busy = ask(holding);
+    while (!busy->admitted && step()) {
+    }
+    std::vector<Seen> all;
+    for (int i = 0; i < 10; ++i) {
+        GenerationRequest wish = request("b", 2);
+        wish.cold = ColdPolicy::fallback;
+        all.push_back(ask(wish));
+    }
+    CHECK(cache().leases.size() == 1);
+    CHECK(cache().line.size() == 1);
+    hold_steps(false);
+    run();
+    for (const Seen& seen : all) CHECK(seen->text == "..");
+    CHECK(tier("b") == Tier::resident);  // as soon as there was room
+    check_clean();
+}
+
+TEST_CASE_METHOD(ModulesFixture, "a budget for two and a half: the third of three waits, and the gauges show why",
+                 "[actors][cache][A19]") {
+    with("abc");
+    settings.modules.host_bytes = 250;
+    device_bytes = 250;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    hold_loads(true);
+    std::vector<Seen> all;
+    for (const char* name : {"a", "b", "c"}) all.push_back(ask(name));
+    const std::string text = metrics();
+    const auto bytes = [&](const char* what) {
+        return "attune_module_bytes{engine=\"0\",model_name=\"base\",what=\"" + std::string(what) +
+               "\",where=\"host\"} ";
+    };
+    CHECK(text.find(bytes("capacity") + "250") != std::string::npos);
+    CHECK(text.find(bytes("used") + "200") != std::string::npos);
+    CHECK(tier("c") == Tier::cold);
+    hold_loads(false);
+    run();
+    for (const Seen& seen : all) CHECK(seen->ok());
     check_clean();
 }
 
@@ -534,6 +627,31 @@ TEST_CASE_METHOD(ModulesFixture, "a rescan finds new modules, forgets vanished o
     CHECK(running->text == "aaaaa");
     CHECK(engine->installed() == 0);  // its last lease has ended
     check_clean();
+}
+
+TEST_CASE_METHOD(ModulesFixture, "a rescan that cannot read a module keeps its owner", "[actors][cache]") {
+    with("a");
+    disk["root/a"].owner = "alice";
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    CHECK(ask("a")->ok());
+    disk["root/a"].owner.clear();  // what is not read says nothing
+    disk["root/a"].inspect_error = make_error(Errc::invalid_module, "half written");
+    caf::anon_send(peers->cache_manager, reload_atom_v);
+    run();
+    GenerationRequest stranger = request("a");
+    stranger.caller = Caller{"bob", false};
+    CHECK(ask(stranger)->code() == Errc::unknown_model);
+    CHECK(modules(Caller{"bob", false}).empty());
+    CHECK(module("a")->last_error == "half written");
+}
+
+TEST_CASE_METHOD(ModulesFixture, "a pinned name that no root holds is told", "[actors][cache]") {
+    with("a");
+    settings.modules.pinned = {"a", "misspelt"};
+    start();
+    CHECK(cache().refused == 1);
+    CHECK(tier("a") == Tier::resident);
 }
 
 TEST_CASE_METHOD(ModulesFixture, "pinned modules of the settings are resident before anyone asks", "[actors][cache]") {

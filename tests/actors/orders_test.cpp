@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 using namespace attune;
 
 TEST_CASE_METHOD(HouseFixture, "twenty concurrent loads of one name and path are one load with one answer",
@@ -339,4 +341,61 @@ TEST_CASE_METHOD(HouseFixture, "unloading a module while it loads leaves it cold
     CHECK(tier("a") == Tier::cold);
     CHECK(*live_bytes == 0);
     CHECK(ask("a")->ok());
+}
+
+TEST_CASE_METHOD(HouseFixture, "a module that still cannot be read is failed with its present reason",
+                 "[actors][orders]") {
+    disk["root/a"] = FakeSource{"gen-a"};
+    disk["root/a"].inspect_error = make_error(Errc::invalid_module, "no weights");
+    start();
+    disk["root/a"].inspect_error = make_error(Errc::invalid_module, "rank 99");
+    const auto again = order("a", ModuleOrder::load);
+    CHECK(again->code() == Errc::invalid_module);
+    CHECK(again->answer->error().message.find("rank 99") != std::string::npos);
+    CHECK(module("a")->last_error == "rank 99");
+}
+
+TEST_CASE_METHOD(HouseFixture, "pin orders without room leave one wish behind", "[actors][orders]") {
+    disk["root/a"] = FakeSource{"gen-a"};
+    disk["root/b"] = FakeSource{"gen-b"};
+    settings.modules.host_bytes = 100;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    hold_steps(true);
+    const Seen busy = ask("a", 50);
+    for (int i = 0; i < 5; ++i) order("b", ModuleOrder::pin);
+    CHECK(std::count_if(cache().line.begin(), cache().line.end(), [](const LeasePtr& one) { return !one->request; }) ==
+          1);
+    hold_steps(false);
+    run();
+    CHECK(busy->ok());
+    CHECK(tier("b") == Tier::resident);
+}
+
+TEST_CASE_METHOD(HouseFixture, "manifests that come by order count where they are trusted always", "[actors][orders]") {
+    RouteRule rule;
+    rule.modules = {{"m", 1.0}};
+    rule.task_ids = {"legal"};
+    disk["lib/x"] = FakeSource{"v1"};
+    settings.modules.trust_manifests = "always";
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    load("m", "lib/x");
+    run();
+    disk["lib/x"].generation = "v2";
+    disk["lib/x"].mtime = 2;
+    disk["lib/x"].owner = "alice";
+    disk["lib/x"].rule = rule;
+    load("m", "lib/x", true);
+    run();
+    CHECK(module("m")->generation == "v2");
+    CHECK(module("m")->owner == "alice");
+    GenerationRequest routed = request("auto");
+    routed.task_id = "legal";
+    CHECK(ask(routed)->text == "mmm");
+    disk["lib/y"] = FakeSource{"v3"};
+    disk["lib/y"].pin = true;
+    load("kept", "lib/y");
+    run();
+    CHECK(module("kept")->pinned);
 }

@@ -157,3 +157,24 @@ TEST_CASE_METHOD(HouseFixture, "a hot module that an operator unloads stays cold
     CHECK(tier("a") == Tier::cold);
     CHECK(ask("a")->ok());
 }
+
+TEST_CASE("nothing is fetched while memory is short", "[actors][trigger]") {
+    HitWindow hits(60s);
+    for (int i = 0; i < 3; ++i) hits.hit("hot", kStart);
+    CHECK(plan(settings_of(), usage_of({"here"}), 0.95, hits, kStart + 1s).prefetch.empty());
+    CHECK(plan(settings_of("never"), usage_of({"here"}), 0.95, hits, kStart + 1s).prefetch.size() == 1);
+}
+
+TEST_CASE_METHOD(HouseFixture, "three hot modules where two have room below the watermark do not take turns",
+                 "[actors][trigger]") {
+    for (const char* name : {"a", "b", "c"})
+        disk[std::string("root/") + name] = FakeSource{std::string("gen-") + name, 320};
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    for (int i = 0; i < 3; ++i)
+        for (const char* name : {"a", "b", "c"}) ask(name);
+    CHECK(loads == 3);
+    for (int i = 0; i < 10; ++i) pass(1s);
+    CHECK(loads == 3);
+    CHECK(cache().copies.size() == 2);
+}

@@ -125,9 +125,15 @@ StepReport FakeEngine::step() {
     return report;
 }
 
+bool FakeEngine::has_installed(const std::string& generation) const {
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [&](const auto& slot) { return slot.second->id.generation == generation; });
+}
+
 Result<SlotId> FakeEngine::install(const ModulePtr& module) {
     if (next_install) return *std::exchange(next_install, std::nullopt);
     if (used_ + slot_bytes(*module) > capacity_) return make_error(Errc::no_room, "the arena is full");
+    if (has_no_place && has_no_place(*module)) return make_error(Errc::no_room, "the arena is in pieces");
     for (const auto& [slot, other] : slots_)
         if (other->id.generation == module->id.generation) broken_rules.push_back("one content was installed twice");
     ++installs;

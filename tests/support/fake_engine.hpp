@@ -62,13 +62,15 @@ public:
     std::shared_ptr<FakeAudit> fake_audit() const { return audit_; }
     std::size_t running() const { return running_.size(); }
     std::size_t installed() const { return slots_.size(); }
+    bool has_installed(const std::string& generation) const;
     int steps = 0;
     int installs = 0;
     int removes = 0;
     int switches = 0;
-    std::vector<std::string> broken_rules;  ///< what a caller must never do, and did
-    std::function<void()> before_step;      ///< may throw
-    std::optional<Error> next_install;      ///< the next install fails with it
+    std::vector<std::string> broken_rules;            ///< what a caller must never do, and did
+    std::function<void()> before_step;                ///< may throw
+    std::optional<Error> next_install;                ///< the next install fails with it
+    std::function<bool(const Module&)> has_no_place;  ///< an arena in pieces: true for what it has no place for
     bool refuses_switch = false;
     bool refuses_jobs = false;  ///< add() fails the job at once
 
