@@ -26,13 +26,9 @@ public:
           trust_roots_(settings.modules.trust_manifests != "never"),
           trust_orders_(settings.modules.trust_manifests == "always"),
           base_(std::move(base)),
-          base_id_(std::move(base_id)) {
-        limits_.max_rank = settings.modules.max_rank;
-        limits_.package_bytes = settings.limits.package_bytes;
-        limits_.package_files = settings.limits.package_files;
-        limits_.allow_unverified_base = settings.modules.allow_unverified_base;
+          base_id_(std::move(base_id)),
+          limits_(module_limits(settings)) {
         limits_.roots = roots_;
-        limits_.base_folder = settings.model.path;
     }
 
     ScanResult scan() const {

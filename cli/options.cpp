@@ -54,16 +54,6 @@ Result<void> check_model_folder(const std::filesystem::path& folder) {
     return {};
 }
 
-ModuleLimits module_limits(const Settings& settings) {
-    ModuleLimits limits;
-    limits.max_rank = settings.modules.max_rank;
-    limits.package_bytes = settings.limits.package_bytes;
-    limits.package_files = settings.limits.package_files;
-    limits.allow_unverified_base = settings.modules.allow_unverified_base;
-    limits.base_folder = settings.model.path;
-    return limits;
-}
-
 NamedPath name_of_module(const std::string& given) {
     NamedPath named;
     named.path = std::filesystem::path(given).lexically_normal();

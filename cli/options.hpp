@@ -2,7 +2,6 @@
 
 #include "attune/result.hpp"
 #include "attune/settings.hpp"
-#include "engine/module/module_loader.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -29,9 +28,6 @@ struct SettingOptions {
 
 /// The model folder exists and looks like one. Paths are shown: this is the operator's terminal.
 Result<void> check_model_folder(const std::filesystem::path& folder);
-
-/// What a module may be, by these settings; its own text files are held against those of the model's folder.
-ModuleLimits module_limits(const Settings& settings);
 
 /// "DIR/legal/" and "DIR/legal.gguf" are the module "legal".
 struct NamedPath {

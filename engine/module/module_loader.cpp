@@ -1,5 +1,6 @@
 #include "engine/module/module_loader.hpp"
 
+#include "attune/settings.hpp"
 #include "engine/files/quote.hpp"
 #include "engine/files/safetensors.hpp"
 #include "engine/module/lora_plan.hpp"
@@ -222,6 +223,16 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
 }
 
 }  // namespace
+
+ModuleLimits module_limits(const Settings& settings) {
+    ModuleLimits limits;
+    limits.max_rank = settings.modules.max_rank;
+    limits.package_bytes = settings.limits.package_bytes;
+    limits.package_files = settings.limits.package_files;
+    limits.allow_unverified_base = settings.modules.allow_unverified_base;
+    limits.base_folder = settings.model.path;
+    return limits;
+}
 
 Result<ModuleHeader> inspect_module(const fs::path& path, const ModelShape& base, const ModuleLimits& limits) {
     auto package = open_package(path, base, limits);

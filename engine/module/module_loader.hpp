@@ -13,6 +13,8 @@
 
 namespace attune {
 
+struct Settings;
+
 struct ModuleLimits {
     int max_rank = 64;
     std::uint64_t package_bytes = 2ull << 30;  ///< all files read for effect together
@@ -24,6 +26,9 @@ struct ModuleLimits {
     /// module that brings such files is refused.
     std::filesystem::path base_folder;
 };
+
+/// What the settings allow a module to be. `roots` stays empty: whoever has roots adds them.
+ModuleLimits module_limits(const Settings& settings);
 
 /// The files a name points to, as last seen: tells whether a cold source changed. Combined over the files read for
 /// effect.
