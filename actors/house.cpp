@@ -14,12 +14,6 @@
 namespace attune {
 namespace {
 
-std::string base_id(const ModelSettings& model) {
-    if (!model.id.empty()) return model.id;
-    const auto path = model.path.lexically_normal();
-    return (path.has_filename() ? path.filename() : path.parent_path().filename()).string();
-}
-
 CorePtr make_core(const Settings& settings, HouseParts& parts) {
     auto core = std::make_shared<HouseCore>();
     core->settings = settings;
@@ -29,7 +23,7 @@ CorePtr make_core(const Settings& settings, HouseParts& parts) {
     if (shape.checkpoint.empty()) shape.checkpoint = core->audit->checkpoint();
     const EngineStats stats = core->engine->stats();
 
-    core->info.base_id = base_id(settings.model);
+    core->info.base_id = settings.model.id;
     core->info.max_model_len = shape.max_context;
     if (settings.model.max_context > 0)
         core->info.max_model_len = std::min(shape.max_context, settings.model.max_context);
@@ -149,6 +143,7 @@ private:
 
 Result<std::unique_ptr<House>> House::start(const Settings& settings, HouseParts parts) {
     if (!parts.engine) return make_error(Errc::internal, "a house needs an engine");
+    if (settings.model.id.empty()) return make_error(Errc::internal, "a house needs its base's name");
     RouteFile routes;
     if (parts.read_routes) {
         auto file = parts.read_routes();

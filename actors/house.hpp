@@ -26,6 +26,7 @@ struct HouseParts {
 /// All actors of one server, behind the Gateway. No CAF type in this header: cli and net never see CAF.
 class House {
 public:
+    /// `settings.model.id` is set: the name by which clients ask for the plain base.
     static Result<std::unique_ptr<House>> start(const Settings& settings, HouseParts parts);
     virtual ~House() = default;
 

@@ -85,7 +85,9 @@ TEST_CASE("a house whose rules cannot be read does not start, and says why", "[a
     HouseParts parts;
     parts.engine = std::make_unique<FakeEngine>();
     parts.read_routes = []() -> Result<RouteFile> { return make_error(Errc::invalid_argument, "line 3: no such key"); };
-    const auto house = House::start(Settings{}, std::move(parts));
+    Settings settings;
+    settings.model.id = "base";
+    const auto house = House::start(settings, std::move(parts));
     REQUIRE_FALSE(house);
     CHECK(house.error().message == "line 3: no such key");
 }
@@ -97,4 +99,52 @@ TEST_CASE("a draining house is not ready and drains at once when idle", "[actors
     CHECK_FALSE(real.house->gateway().ready(&why));
     CHECK(why == "draining");
     CHECK(real.ask(1).get() == "failed: the server is draining");
+}
+
+TEST_CASE("reloading takes new rules and keeps the last good ones when the file is broken", "[actors][house]") {
+    class Rule final : public TokenSink {
+    public:
+        void push(OutputEvent event) override {
+            if (auto* admitted = std::get_if<Admitted>(&event)) rule_ = admitted->route.rule;
+            if (std::holds_alternative<Finished>(event)) end_.set_value(rule_);
+            if (auto* failed = std::get_if<Failed>(&event)) end_.set_value("failed: " + failed->error.message);
+        }
+        std::future<std::string> end() { return end_.get_future(); }
+
+    private:
+        std::string rule_;
+        std::promise<std::string> end_;
+    };
+    RouteRule by_task;  // to the plain base
+    by_task.task_ids = {"t"};
+    RouteFile with_rule;
+    with_rule.rules = {by_task};
+    Result<RouteFile> file = with_rule;
+    Settings settings;
+    settings.model.id = "base";
+    HouseParts parts;
+    parts.engine = std::make_unique<FakeEngine>();
+    parts.read_routes = [&file] { return file; };
+    auto started = House::start(settings, std::move(parts));
+    REQUIRE(started);
+    House& house = **started;
+    const auto rule = [&] {
+        auto sink = std::make_shared<Rule>();
+        auto end = sink->end();
+        GenerationRequest request;
+        request.id = house.gateway().next_id();
+        request.model = "auto";
+        request.task_id = "t";
+        request.prompt = TokenPrompt{{1, 2}};
+        request.sampling.max_tokens = 1;
+        house.gateway().submit(std::move(request), std::move(sink));
+        return end.get();
+    };
+    CHECK(rule() == "task_id");
+    file = make_error(Errc::invalid_argument, "line 3: no such key");
+    house.reload();
+    CHECK(rule() == "task_id");
+    file = RouteFile{};
+    house.reload();
+    CHECK(rule() == "default");
 }
