@@ -24,7 +24,7 @@ bool is_name(std::string_view text) {
 }
 bool is_name_or_empty(std::string_view text) { return text.empty() || is_name(text); }
 bool is_device(std::string_view text) {
-    if (text == "auto" || text == "cpu" || text == "cuda") return true;
+    if (text == "auto" || text == "cpu") return true;
     if (!text.starts_with("cuda:")) return false;
     text.remove_prefix(5);
     return !text.empty() && text.size() <= 3 &&

@@ -127,6 +127,7 @@ TEST_CASE("a value outside of its range is refused with the range", "[config][se
         {"[model]\nid = \"auto\"", "a name without \"/\", not \"auto\""},
         {"[model]\nid = \"a/b\"", "a name without \"/\""},
         {"[model]\ndevice = \"gpu\"", "\"auto\", \"cpu\", \"cuda:N\""},
+        {"[model]\ndevice = \"cuda\"", "\"auto\", \"cpu\", \"cuda:N\""},
         {"[model]\ndevice = \"cuda:x\"", "\"auto\", \"cpu\", \"cuda:N\""},
         {"[modules]\nallow_unverified_base = 1", "true or false"},
         {"[modules]\npinned = [\"\"]", "a list of module names"},
