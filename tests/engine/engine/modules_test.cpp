@@ -87,6 +87,47 @@ TEST_CASE("two modules on one request add up, as one with the sum of their weigh
     CHECK(difference_between(once->tokens(), halves->tokens()) <= golden::kTolerance);
 }
 
+TEST_CASE("one prompt asked of base, module, half a module and back gives each its own answer",
+          "[engine][golden][A3][A4]") {
+    const golden::Prompt prompt = golden::read_case("llama_gqa_tied", "base").prompts[3];
+    using Modules = std::vector<std::pair<std::string, double>>;
+    const std::vector<Modules> asked{{}, {{"lora_r4", 1.0}}, {{"lora_r4_b", 1.0}}, {{"lora_r4", 0.5}}};
+    const auto answer = [&](GoldenHouse& house, const Modules& modules) {
+        std::vector<JobModule> jobs;
+        for (const auto& [name, weight] : modules) jobs.push_back(house.module(name, weight));
+        const auto sink = house.add(prompt.tokens, GoldenHouse::greedy(12), std::move(jobs));
+        REQUIRE(house.run());
+        return sink->tokens();
+    };
+    std::vector<std::vector<TokenEvent>> alone;
+    for (const Modules& modules : asked) {
+        GoldenHouse fresh("llama_gqa_tied");
+        alone.push_back(answer(fresh, modules));
+    }
+    GoldenHouse house("llama_gqa_tied");
+    for (const std::size_t turn : std::vector<std::size_t>{0, 1, 0, 2, 1, 3, 1, 0, 3})
+        CHECK(difference_between(alone[turn], answer(house, asked[turn])) <= golden::self_tolerance());
+    // The four differ, or the test would tell nothing.
+    for (std::size_t i = 1; i < alone.size(); ++i)
+        CHECK(std::fabs(alone[0][0].scores->chosen.logprob - alone[i][0].scores->chosen.logprob) > 1e-3F);
+}
+
+TEST_CASE("a slot that another module had before serves its present one", "[engine][golden][A16]") {
+    const std::string model = "llama_gqa_tied";
+    GoldenHouse house(model);
+    for (const char* const name : {"lora_r4", "lora_r4_b", "rslora_patterns", "lora_r4", "lora_r4_b"}) {
+        INFO(name);
+        const golden::Prompt prompt = golden::read_case(model, name).prompts[2];
+        const JobModule module = house.module(name);
+        CHECK(value_of(module.slot) == 0);
+        const auto sink = house.add(prompt.tokens, GoldenHouse::greedy(), {module});
+        REQUIRE(house.run());
+        CHECK(difference_from(prompt, *sink) <= golden::kTolerance);
+        house.engine->remove(module.slot);
+        house.slots.clear();
+    }
+}
+
 TEST_CASE("after an upgrade the text is what the module gives on that context", "[engine][golden]") {
     for (const std::string& model : golden::models()) {
         for (const int base_tokens : {0, 1, 9}) {
@@ -138,7 +179,7 @@ TEST_CASE("upgraded choices that were preempted on the way still follow the modu
         CHECK(difference_between(roomy->tokens(choice), tight->tokens(choice)) <= golden::self_tolerance());
 }
 
-TEST_CASE("a module installed while others run changes nothing for them", "[engine][golden]") {
+TEST_CASE("a module installed while others run changes nothing for them", "[engine][golden][A5]") {
     const golden::Prompt prompt = golden::read_case("mistral_swa", "lora_r4").prompts[2];
     GoldenHouse house("mistral_swa");
     const auto sink = house.add(prompt.tokens, GoldenHouse::greedy(), house.modules_of("lora_r4"));

@@ -165,3 +165,21 @@ TEST_CASE("random numbers go on through a switch", "[engine]") {
     };
     CHECK(answer(true) == answer(false));
 }
+
+TEST_CASE("a stop string may begin under the base and end under the module", "[engine]") {
+    EngineHouse house;
+    SamplingParams params = greedy(6);
+    params.stop = {"ce"};
+    const auto sink = house.add(1, "a", params);
+    for (int i = 0; i < 2; ++i) house.step();
+    CHECK(house.engine->switch_modules(RequestId{1}, {house.module("legal")}));
+    REQUIRE(house.run());
+    CHECK(sink->text() == "b");
+    const auto finished = sink->all<ChoiceFinished>();
+    REQUIRE(finished.size() == 1);
+    CHECK(finished[0].reason == FinishReason::stop);
+    const auto served = sink->finished()->served;
+    REQUIRE(served.size() == 2);
+    CHECK(served[0].tokens == 2);
+    CHECK(served[1].tokens == 1);
+}
