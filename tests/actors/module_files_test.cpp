@@ -86,7 +86,8 @@ TEST_CASE_METHOD(RootsFixture, "a path is taken absolute or relative to a root",
     CHECK(resolve_error("code").empty());
 }
 
-TEST_CASE_METHOD(RootsFixture, "everything outside of the roots reads as missing, with one text", "[actors][files]") {
+TEST_CASE_METHOD(RootsFixture, "everything outside of the roots reads as missing, with one text",
+                 "[actors][files][E12]") {
     peft("outside/code");
     peft("one/inside");
     const std::string missing = resolve_error("nothing");

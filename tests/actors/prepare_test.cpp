@@ -25,7 +25,7 @@ PrepareTask task_of(Prompt prompt, std::optional<int> max_tokens = 4) {
 
 }  // namespace
 
-TEST_CASE("a prompt of ids must lie within the vocabulary, and the error names the index", "[actors][prepare]") {
+TEST_CASE("a prompt of ids must lie within the vocabulary, and the error names the index", "[actors][prepare][E3]") {
     CHECK(prepare(parts_of(), task_of(TokenPrompt{{0, 319}})));
     const auto high = prepare(parts_of(), task_of(TokenPrompt{{0, 200000}}));
     REQUIRE_FALSE(high);
@@ -33,7 +33,7 @@ TEST_CASE("a prompt of ids must lie within the vocabulary, and the error names t
     CHECK_FALSE(prepare(parts_of(), task_of(TokenPrompt{{-1}})));
 }
 
-TEST_CASE("an empty prompt of any form is refused", "[actors][prepare]") {
+TEST_CASE("an empty prompt of any form is refused", "[actors][prepare][C14]") {
     CHECK(prepare(parts_of(), task_of(TokenPrompt{})).error().code == Errc::invalid_argument);
     CHECK(prepare(parts_of(), task_of(TextPrompt{"", true})).error().code == Errc::invalid_argument);
 }

@@ -29,7 +29,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("a step that throws fails its own requests, and the engine lives", "[engine]") {
+TEST_CASE("a step that throws fails its own requests, and the engine lives", "[engine][C10]") {
     EngineHouse house({.max_sequences = 2});
     const auto first = house.add(1, "a", greedy(50));
     const auto second = house.add(2, "k", greedy(50));

@@ -180,7 +180,7 @@ TEST_CASE("end tokens that the model does not have are left out", "[engine]") {
     CHECK(sink->text() == "bcd");
 }
 
-TEST_CASE("a character cut by max_tokens ends in one replacement mark", "[engine]") {
+TEST_CASE("a character cut by max_tokens ends in one replacement mark", "[engine][C1]") {
     EngineHouse house;
     auto job = house.job(1, "", greedy(1));
     job->prompt = {0xE5};
@@ -343,7 +343,7 @@ TEST_CASE("a cancelled request ends at once and its blocks are free", "[engine]"
     CHECK(house.all_free());
 }
 
-TEST_CASE("a request is cancelled in every state", "[engine]") {
+TEST_CASE("a request is cancelled in every state", "[engine][C4]") {
     EngineHouse house({.max_sequences = 1, .step_tokens = 2});
     SamplingParams several = greedy(50);
     several.n = 3;

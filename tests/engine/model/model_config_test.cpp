@@ -136,7 +136,7 @@ TEST_CASE("sliding windows follow each family's rule", "[engine][model][config]"
     CHECK(windows(*parse(qwen)) == std::vector<int>{8, 0, 0});
 }
 
-TEST_CASE("whatever would change the result is refused by name", "[engine][model][config]") {
+TEST_CASE("whatever would change the result is refused by name", "[engine][model][config][E11]") {
     const std::vector<std::pair<Json, std::string>> cases{
         {{{"hidden_act", "gelu"}}, "hidden_act"},
         {{{"partial_rotary_factor", 0.5}}, "partial_rotary_factor"},

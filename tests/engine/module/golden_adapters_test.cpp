@@ -70,7 +70,7 @@ TEST_CASE("every reference adapter is either loaded or refused by its kind", "[e
     CHECK(refused > 60);
 }
 
-TEST_CASE("patterns of a reference adapter give each layer its own scale", "[engine][module]") {
+TEST_CASE("patterns of a reference adapter give each layer its own scale", "[engine][module][B7]") {
     const auto module =
         load_module("m", golden::adapter_folder("llama_gqa_tied", "rslora_patterns"), shape_of("llama_gqa_tied"), {});
     REQUIRE(module);
@@ -89,7 +89,7 @@ TEST_CASE("patterns of a reference adapter give each layer its own scale", "[eng
     CHECK(scale(2, Projection::up) == static_cast<float>(3 / std::sqrt(4.0)));
 }
 
-TEST_CASE("an adapter of another base is refused by its shapes", "[engine][module]") {
+TEST_CASE("an adapter of another base is refused by its shapes", "[engine][module][B25]") {
     ModelShape wide = shape_of("llama_gqa_tied");
     wide.hidden_size *= 2;
     const auto module = load_module("m", golden::adapter_folder("llama_gqa_tied", "lora_r4"), wide, {});

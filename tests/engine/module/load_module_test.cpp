@@ -73,7 +73,7 @@ TEST_CASE_METHOD(ModuleFolder, "half floats give the same values as full ones", 
     }
 }
 
-TEST_CASE_METHOD(ModuleFolder, "every layer has its own rank and alpha", "[engine][module]") {
+TEST_CASE_METHOD(ModuleFolder, "every layer has its own rank and alpha", "[engine][module][B7]") {
     // r = 4, alpha = 8 overall: scale 2. down_proj of layer 1 has rank 6, alpha 24: scale 4.
     add_pair(1, Projection::down, 6);
     config["rank_pattern"] = {{"layers\\.1\\.mlp\\.down_proj", 6}};
@@ -97,7 +97,7 @@ TEST_CASE_METHOD(ModuleFolder, "rsLoRA divides by the root of the true rank", "[
 }
 
 TEST_CASE_METHOD(ModuleFolder, "text modules of multimodal models keep their effect under both prefixes",
-                 "[engine][module]") {
+                 "[engine][module][B3]") {
     write();
     const ModulePtr plain = load(*this);
     for (const char* prefix : {"language_model.model.", "model.language_model."}) {
@@ -165,7 +165,7 @@ TEST_CASE_METHOD(ModuleFolder, "files that have no effect on a result do not mat
 }
 
 TEST_CASE_METHOD(ModuleFolder, "the base's own tokenizer and template beside an adapter are ignored",
-                 "[engine][module]") {
+                 "[engine][module][B28]") {
     ModuleFolder base;
     const std::string tokenizer(200000, 't');
     base.write_text("tokenizer.json", tokenizer);

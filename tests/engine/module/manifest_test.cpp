@@ -89,7 +89,7 @@ TEST_CASE_METHOD(PackageFolder, "a package for another base is refused by what d
     }
 }
 
-TEST_CASE_METHOD(PackageFolder, "a checkpoint must match when it is given", "[engine][module]") {
+TEST_CASE_METHOD(PackageFolder, "a checkpoint must match when it is given", "[engine][module][B25]") {
     manifest["base"] = {{"checkpoint", "sha256:aaaa"}};
     CHECK(load()->base_match == "checkpoint");
     manifest["base"]["checkpoint"] = {"sha256:bbbb", "sha256:aaaa"};

@@ -59,7 +59,7 @@ TEST_CASE("match() needs the start only", "[engine][module]") {
     CHECK_FALSE(compiled->full_match(kPath));
 }
 
-TEST_CASE("patterns that explode elsewhere end at once", "[engine][module]") {
+TEST_CASE("patterns that explode elsewhere end at once", "[engine][module][E4]") {
     const std::string path(60, 'a');
     CHECK_FALSE(full("(a+)+b", path));
     CHECK_FALSE(full("(a|a)*(a|aa)+b", path));

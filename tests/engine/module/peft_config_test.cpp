@@ -58,7 +58,7 @@ TEST_CASE("a pattern matches whole path parts from some dot to the end", "[engin
     CHECK(lookup("(up|down)_proj", "model.layers.1.mlp.down_proj") == 3);
 }
 
-TEST_CASE("target names match a path's end after a dot", "[engine][module]") {
+TEST_CASE("target names match a path's end after a dot", "[engine][module][B10]") {
     const auto targets = [](const std::string& value, const std::string& path) {
         const std::string text = "{\"peft_type\":\"LORA\",\"target_modules\":" + value + "}";
         const auto config = parse_peft_config(std::as_bytes(std::span(text)));
@@ -112,7 +112,7 @@ TEST_CASE("keys of training and saving are ignored whatever they say", "[engine]
               .empty());
 }
 
-TEST_CASE("a config that cannot be served is refused by its key", "[engine][module]") {
+TEST_CASE("a config that cannot be served is refused by its key", "[engine][module][B15][E11]") {
     const auto named = [](const std::string& members, const std::string& expected) {
         const std::string message = fault(members);
         CAPTURE(members, message);

@@ -50,14 +50,14 @@ TEST_CASE_METHOD(RefusedFolder, "a missing folder is not found, and its path is 
 }
 
 TEST_CASE_METHOD(RefusedFolder, "a folder without weights or config is refused by what is missing",
-                 "[engine][module]") {
+                 "[engine][module][A13]") {
     CHECK(refused().message == "the folder has neither module_config.json nor adapter_config.json");
     write_text("adapter_config.json", config.dump());
     CHECK(refused().message == "adapter_model.safetensors is missing");
     CHECK(refused().code == Errc::invalid_module);
 }
 
-TEST_CASE_METHOD(RefusedFolder, "pickles are never opened", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "pickles are never opened", "[engine][module][E11]") {
     write_text("adapter_model.bin", "\x80\x02");
     CHECK(refused().message.rfind("adapter_model.bin is a pickle", 0) == 0);
     write_text("adapter_config.json", config.dump());
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(RefusedFolder, "module forms of later versions are named", "[en
     CHECK(fault_of("x.attune") == "packed modules (.attune) are not supported yet");
 }
 
-TEST_CASE_METHOD(RefusedFolder, "a module that adapts nothing is refused", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "a module that adapts nothing is refused", "[engine][module][B1]") {
     config["target_modules"] = {"does_not_exist"};
     CHECK(fault() ==
           "adapter_model.safetensors: model.layers.0.self_attn.q_proj has tensors, but target_modules "
@@ -109,7 +109,7 @@ TEST_CASE_METHOD(RefusedFolder, "half a pair is refused by the half that is miss
     CHECK(fault() == "adapter_model.safetensors: model.layers.0.self_attn.q_proj has lora_B, but no lora_A");
 }
 
-TEST_CASE_METHOD(RefusedFolder, "a wrong shape is told with what was expected", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "a wrong shape is told with what was expected", "[engine][module][B25]") {
     tensors[kQ0 + ".lora_A.weight"] = {{4, 17}, std::vector<float>(68)};
     CHECK(fault() ==
           "adapter_model.safetensors: model.layers.0.self_attn.q_proj: lora_A is [4, 17], this base wants [r, 16]");
@@ -133,7 +133,7 @@ TEST_CASE_METHOD(RefusedFolder, "a rank of zero is refused", "[engine][module]")
     CHECK(fault() == "adapter_model.safetensors: model.layers.0.self_attn.q_proj: its rank is 0");
 }
 
-TEST_CASE_METHOD(RefusedFolder, "a rank over the limit is told with the limit", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "a rank over the limit is told with the limit", "[engine][module][B12]") {
     limits.max_rank = 16;
     add_pair(1, Projection::down, 17);
     config["rank_pattern"] = {{"layers.1.mlp.down_proj", 17}};
@@ -166,7 +166,7 @@ TEST_CASE_METHOD(RefusedFolder, "layer numbers are plain decimals", "[engine][mo
     }
 }
 
-TEST_CASE_METHOD(RefusedFolder, "values that are not finite are refused with their tensor", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "values that are not finite are refused with their tensor", "[engine][module][B23]") {
     for (const float bad : {INFINITY, -INFINITY, std::nanf("")})
         for (const char* type : {"F32", "F16", "BF16"}) {
             add_pair(0, Projection::q, 4);
@@ -189,7 +189,7 @@ TEST_CASE_METHOD(RefusedFolder, "element types other than the float ones are ref
 }
 
 TEST_CASE_METHOD(RefusedFolder, "flags and tensors of DoRA must agree, and DoRA itself is not served yet",
-                 "[engine][module]") {
+                 "[engine][module][B5]") {
     config["use_dora"] = true;
     CHECK(fault() == "adapter_config.json: use_dora is true, but the file has no lora_magnitude_vector");
     tensors[kQ0 + ".lora_magnitude_vector"] = {{32}, std::vector<float>(32)};
@@ -198,7 +198,7 @@ TEST_CASE_METHOD(RefusedFolder, "flags and tensors of DoRA must agree, and DoRA 
     CHECK(fault().find("it is a DoRA magnitude, but use_dora is not set") != std::string::npos);
 }
 
-TEST_CASE_METHOD(RefusedFolder, "biases are refused, with and without their tensors", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "biases are refused, with and without their tensors", "[engine][module][B14]") {
     config["lora_bias"] = true;
     CHECK(fault() == "adapter_config.json: lora_bias is true, but the file has no bias");
     tensors[kQ0 + ".lora_B.bias"] = {{32}, std::vector<float>(32)};
@@ -212,7 +212,7 @@ TEST_CASE_METHOD(RefusedFolder, "biases are refused, with and without their tens
     CHECK(fault().find("biases (bias is \"lora_only\") are not supported yet") != std::string::npos);
 }
 
-TEST_CASE_METHOD(RefusedFolder, "saved modules are refused, with and without their tensors", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "saved modules are refused, with and without their tensors", "[engine][module][B4]") {
     config["modules_to_save"] = {"lm_head"};
     CHECK(fault() == "adapter_config.json: modules_to_save names \"lm_head\", but the file has no tensor for it");
     tensors["base_model.model.lm_head.weight"] = {{32, 16}, std::vector<float>(512)};
@@ -223,7 +223,7 @@ TEST_CASE_METHOD(RefusedFolder, "saved modules are refused, with and without the
     CHECK(fault().find("\"base_model.model.lm_head.weight\": this base has no place for it") != std::string::npos);
 }
 
-TEST_CASE_METHOD(RefusedFolder, "adapters of embeddings and heads are refused by name", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "adapters of embeddings and heads are refused by name", "[engine][module][B4]") {
     const auto with = [&](const std::string& name, std::vector<std::int64_t> shape) {
         std::size_t count = 1;
         for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
@@ -258,7 +258,7 @@ TEST_CASE_METHOD(RefusedFolder, "every tensor that would be left over is refused
     CHECK(fault().find("its prefix is not that of the other tensors") != std::string::npos);
 }
 
-TEST_CASE_METHOD(RefusedFolder, "damaged weight files are refused wherever they are cut", "[engine][module]") {
+TEST_CASE_METHOD(RefusedFolder, "damaged weight files are refused wherever they are cut", "[engine][module][A15]") {
     write();
     std::ifstream stream(path() / "adapter_model.safetensors", std::ios::binary);
     const std::string whole{std::istreambuf_iterator<char>(stream), {}};

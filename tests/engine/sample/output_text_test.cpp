@@ -48,13 +48,13 @@ TEST_CASE("text without stop strings is sent with its token", "[engine][sample]"
     CHECK(tell({"Hello", ",", " you"}, {}).pieces == Pieces{"Hello", ",", " you", ""});
 }
 
-TEST_CASE("a stop string over several tokens is never seen", "[engine][sample]") {
+TEST_CASE("a stop string over several tokens is never seen", "[engine][sample][C2]") {
     const Told told = tell({"abcE", "N", "D", "more"}, stops({"END"}));
     CHECK(told.pieces == Pieces{"abc", "", "", ""});
     CHECK(told.stop == "END");
 }
 
-TEST_CASE("a held tail is sent as soon as the match fails", "[engine][sample]") {
+TEST_CASE("a held tail is sent as soon as the match fails", "[engine][sample][C2]") {
     const Told told = tell({"abcEN", "x", "E", "E", "ND"}, stops({"END"}));
     CHECK(told.pieces == Pieces{"abc", "ENx", "", "E", "", ""});
     CHECK(told.stop == "END");
@@ -104,7 +104,8 @@ TEST_CASE("stop strings may hold any characters", "[engine][sample]") {
     CHECK(told.stop == "法条");
 }
 
-TEST_CASE("a character cut over tokens is held, and one that never completes becomes one mark", "[engine][sample]") {
+TEST_CASE("a character cut over tokens is held, and one that never completes becomes one mark",
+          "[engine][sample][C1]") {
     const FakeTokenizer tokenizer;
     OutputText output(&tokenizer, {});
     CHECK(output.push(0xE6).text.empty());

@@ -48,7 +48,7 @@ TEST_CASE("the defaults and the ends of every range are accepted", "[engine][sam
           }).empty());
 }
 
-TEST_CASE("numbers out of range are refused by the field's name", "[engine][sample]") {
+TEST_CASE("numbers out of range are refused by the field's name", "[engine][sample][E14]") {
     for (const double bad : {-0.1, kNan, kInf})
         CHECK(refused_param([&](auto& p) { p.temperature = bad; }) == "temperature");
     for (const double bad : {0.0, -1.0, 1.01, kNan}) CHECK(refused_param([&](auto& p) { p.top_p = bad; }) == "top_p");
@@ -83,7 +83,7 @@ TEST_CASE("max_tokens 0 needs something to say about the prompt", "[engine][samp
     CHECK(refused_param([](auto& p) { p.min_tokens = 17; }) == "min_tokens");
 }
 
-TEST_CASE("logit_bias outside of the vocabulary or range is refused, naming the token", "[engine][sample]") {
+TEST_CASE("logit_bias outside of the vocabulary or range is refused, naming the token", "[engine][sample][E1]") {
     for (const TokenId bad : {-1, kVocab, kVocab + 1})
         CHECK(refused_param([&](auto& p) { p.logit_bias = {{bad, 1.0F}}; }) == "logit_bias");
     for (const float bad : {100.5F, -101.0F, std::numeric_limits<float>::quiet_NaN()})
@@ -103,7 +103,7 @@ TEST_CASE("stop strings and ids have bounds", "[engine][sample]") {
         CHECK(refused_param([&](auto& p) { p.stop_token_ids = {bad}; }) == "stop_token_ids");
 }
 
-TEST_CASE("limits are those given", "[engine][sample]") {
+TEST_CASE("limits are those given", "[engine][sample][E6]") {
     LimitSettings limits;
     limits.n = 2;
     SamplingParams params;

@@ -115,7 +115,7 @@ struct Mixed {
     }
 };
 
-TEST_CASE_METHOD(Mixed, "ranks from 1 to 33 in one batch give each row its own module", "[engine][slots]") {
+TEST_CASE_METHOD(Mixed, "ranks from 1 to 33 in one batch give each row its own module", "[engine][slots][B11]") {
     for (const bool torch_kernels : {false, true}) {
         const c10::InferenceMode guard;
         ModuleSlots resident(base, options_of(torch::kFloat32, torch_kernels), torch::kCPU);
@@ -183,7 +183,7 @@ TEST_CASE_METHOD(Mixed, "a row has the same bits alone, in any batch and at any 
     }
 }
 
-TEST_CASE_METHOD(Mixed, "the order of rows in a batch does not matter", "[engine][slots]") {
+TEST_CASE_METHOD(Mixed, "the order of rows in a batch does not matter", "[engine][slots][B17]") {
     const c10::InferenceMode guard;
     ModuleSlots resident(base, options_of(torch::kFloat32, false), torch::kCPU);
     install(resident, {4, 6});
@@ -327,7 +327,7 @@ TEST_CASE_METHOD(Mixed, "the arena holds as many modules as their bytes allow", 
 }
 
 TEST_CASE_METHOD(Mixed, "the freed place of one module serves another, and neighbours keep their values",
-                 "[engine][slots]") {
+                 "[engine][slots][A16]") {
     const c10::InferenceMode guard;
     const std::uint64_t bytes = 2 * ModuleSlots::bytes_needed(*make_module(base, 9, 1), torch::kFloat32);
     ModuleSlots resident(base, options_of(torch::kFloat32, false, bytes), torch::kCPU);

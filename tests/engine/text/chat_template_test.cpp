@@ -75,7 +75,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("SmolLM2's chats get the ids of apply_chat_template", "[engine][text][chat]") {
+TEST_CASE("SmolLM2's chats get the ids of apply_chat_template", "[engine][text][chat][D1]") {
     const auto tokenizer = Tokenizer::open(parity_path("smollm2"));
     const auto chat_template = ChatTemplate::open(parity_path("smollm2"));
     REQUIRE(tokenizer);
@@ -186,7 +186,7 @@ TEST_CASE("tools, documents and template arguments are literal too", "[engine][t
           "[<t>]-[<d>]-[<m>]<s>");
 }
 
-TEST_CASE("template arguments cannot replace the template's own names", "[engine][text][chat]") {
+TEST_CASE("template arguments cannot replace the template's own names", "[engine][text][chat][E9]") {
     for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token",
                              "raise_exception", "range", "namespace"}) {
         ChatPrompt chat = user_says("x");
@@ -198,7 +198,7 @@ TEST_CASE("template arguments cannot replace the template's own names", "[engine
     }
 }
 
-TEST_CASE("a template that raises gives its own message", "[engine][text][chat]") {
+TEST_CASE("a template that raises gives its own message", "[engine][text][chat][C8]") {
     CHECK(error_of("{{ raise_exception('No system role, ' ~ messages[0].role) }}", user_says("x")) ==
           "No system role, user");
     CHECK(error_of("{{ 1 / 0 }}", user_says("x")) == "chat template: ZeroDivisionError: division by zero");

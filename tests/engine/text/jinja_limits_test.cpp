@@ -25,7 +25,7 @@ std::string repeated(const std::string& text, int times) {
 
 }  // namespace
 
-TEST_CASE("a template that does not end runs out of steps", "[engine][text][jinja]") {
+TEST_CASE("a template that does not end runs out of steps", "[engine][text][jinja][E9]") {
     const std::string r = "range(100000)";
     const std::string source =
         GENERATE(as<std::string>(), "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
@@ -61,7 +61,7 @@ TEST_CASE("texts and lists cannot grow without bound", "[engine][text][jinja]") 
     CHECK(outcome_of("{{ range(-9223372036854775807, 9223372036854775807, 1) }}") == "OverflowError");
 }
 
-TEST_CASE("recursion and nesting end in an error", "[engine][text][jinja]") {
+TEST_CASE("recursion and nesting end in an error", "[engine][text][jinja][E4]") {
     CHECK(outcome_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}") == "RecursionError");
     CHECK(outcome_of("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}") == "RecursionError");
     CHECK(outcome_of("{{ " + repeated("(", 5000) + "1" + repeated(")", 5000) + " }}") == "TemplateSyntaxError");

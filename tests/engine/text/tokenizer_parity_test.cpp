@@ -157,7 +157,7 @@ TEST_CASE("SmolLM2's tokenizer gives the reference's ids, texts and streams", "[
     check_streams(**tokenizer, "smollm2");
 }
 
-TEST_CASE("tokenizers of other families give the reference's ids, texts and streams", "[engine][text][parity]") {
+TEST_CASE("tokenizers of other families give the reference's ids, texts and streams", "[engine][text][parity][D3]") {
     const std::string name = GENERATE(as<std::string>(), "added_zoo", "deepseek_llm", "deepseek_v3", "gemma", "gpt2",
                                       "gpt2_prefix", "llama2", "llama2_legacy", "llama3", "metaspace_split",
                                       "mistral_v3", "o200k", "qwen2", "smollm", "spm_unk");

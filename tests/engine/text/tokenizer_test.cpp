@@ -186,7 +186,7 @@ TEST_CASE("a cloned stream goes its own way", "[engine][text][tokenizer]") {
     }
 }
 
-TEST_CASE("a stream ends an unfinished character with one replacement", "[engine][text][tokenizer]") {
+TEST_CASE("a stream ends an unfinished character with one replacement", "[engine][text][tokenizer][C1]") {
     const auto stream = smollm2().stream(false);
     Ids ids = smollm2().encode("😀", false);
     REQUIRE(ids.size() > 1);
