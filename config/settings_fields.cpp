@@ -135,7 +135,7 @@ void add_care(std::vector<SettingField>& all) {
 void add_limits(std::vector<SettingField>& all) {
     using S = LimitSettings;
     const auto limits = [](auto member) { return At{&Settings::limits, member}; };
-    all.push_back(integer("limits", "n", limits(&S::n), 1, 4096));
+    all.push_back(integer("limits", "n", limits(&S::n), 1, 1024));
     all.push_back(integer("limits", "prompts", limits(&S::prompts), 1, 65536));
     all.push_back(integer("limits", "stops", limits(&S::stops), 0, 4096));
     all.push_back(integer("limits", "stop_bytes", limits(&S::stop_bytes), 1, 65536));

@@ -133,6 +133,7 @@ TEST_CASE("a value outside of its range is refused with the range", "[config][se
         {"[modules]\npinned = [\"\"]", "a list of module names"},
         {"[cold]\npolicy = \"fast\"", "\"wait\", \"fallback\", \"upgrade\""},
         {"[cold]\npolicy = 3", "\"wait\", \"fallback\", \"upgrade\""},
+        {"[limits]\nn = 2000", "an integer from 1 to 1024"},  // what the engine takes
         {"[log]\nlevel = \"loud\"", "\"trace\", \"debug\", \"info\", \"warn\", \"error\", \"off\""},
         {"[trigger]\nhigh_watermark = 1.5", "a number from 0 to 1"},
     };
