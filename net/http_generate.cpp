@@ -113,8 +113,11 @@ asio::awaitable<bool> HttpSession::answer_streamed(RequestContext& context, ApiR
     EventFrames frames;
     StreamAnswer stream(request, make_id(id_prefix(request.endpoint)), std::time(nullptr), frames);
     Generation generation(server_.gateway, strand_, [&](std::size_t prompt, OutputEvent event) {
+        if (is_gone()) return;
+        // What waits behind the write in progress counts, before this event: the log-probabilities of one long prompt
+        // may be beyond the bound, and the reader is not slow for that.
+        if (frames.pending().size() > server_.settings.unsent_bytes) return cut_off();
         stream.take(prompt, std::move(event));
-        if (frames.pending().size() + unsent_bytes_ > server_.settings.unsent_bytes && !is_gone()) cut_off();
         signal_.notify();
     });
     start_watch(generation);
@@ -147,9 +150,7 @@ asio::awaitable<bool> HttpSession::answer_streamed(RequestContext& context, ApiR
             co_await signal_.wait();
             continue;
         }
-        unsent_bytes_ = out.size();
         const bool is_written = co_await write(out);
-        unsent_bytes_ = 0;
         if (!is_written) vanish();
     }
     co_await stop_watch();

@@ -91,7 +91,6 @@ private:
     Signal signal_;
     Deadline deadline_;
     Generation* generation_ = nullptr;  ///< what leaves with the client
-    std::size_t unsent_bytes_ = 0;      ///< handed to the write in progress
     bool is_idle_ = false;              ///< between two requests
     bool is_draining_ = false;
     bool is_closed_ = false;

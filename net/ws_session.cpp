@@ -190,8 +190,8 @@ asio::awaitable<void> WsSession::write_messages(std::shared_ptr<WsSession> self)
         }
         const std::string message = std::move(messages_.front());
         messages_.pop_front();
+        waiting_bytes_ -= message.size();
         const auto [failure, bytes] = co_await socket_.async_write(asio::buffer(message), kAwait);
-        unsent_bytes_ -= message.size();
         if (failure) break;
     }
     is_writing_ = false;
@@ -200,10 +200,11 @@ asio::awaitable<void> WsSession::write_messages(std::shared_ptr<WsSession> self)
 
 void WsSession::send(std::string message) {
     if (is_closed_) return;
-    unsent_bytes_ += message.size();
+    // A slow reader is cut off: no close frame would get through to it. What waits behind the write in progress counts,
+    // before this message: the log-probabilities of one long prompt may be beyond the bound.
+    if (waiting_bytes_ > server_.settings.unsent_bytes) return close_socket();
+    waiting_bytes_ += message.size();
     messages_.push_back(std::move(message));
-    // A slow reader is cut off: no close frame would get through to it.
-    if (unsent_bytes_ > server_.settings.unsent_bytes) close_socket();
     signal_.notify();
 }
 

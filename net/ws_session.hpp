@@ -60,7 +60,7 @@ private:
     Signal signal_;  ///< wakes the writer
     Signal writer_gone_;
     std::deque<std::string> messages_;
-    std::size_t unsent_bytes_ = 0;  ///< of messages_ and the one being written
+    std::size_t waiting_bytes_ = 0;  ///< of messages_; the one being written has left
     std::map<std::string, std::unique_ptr<Request>> requests_;
     bool is_draining_ = false;
     bool is_closed_ = false;

@@ -246,6 +246,23 @@ TEST_CASE_METHOD(NetFixture, "a fast reader gets any amount of text under the sa
     CHECK(http.read_event() == "[DONE]");
 }
 
+TEST_CASE_METHOD(NetFixture, "one event beyond the bound reaches a reader that has nothing else to read",
+                 "[net][http][generate]") {
+    settings.unsent_bytes = 64 << 10;
+    auto http = client();
+    http.send_request("POST", "/v1/completions", kCompletionStream);
+    const auto job = gateway.wait_submitted();
+    job.sink->push(admitted());
+    http.read_head();
+    const std::string text(256 << 10, 'x');
+    job.sink->push(token(text));
+    CHECK(text_at(parsed(http.read_event()), "/choices/0/text") == text);
+    job.sink->push(ended());
+    job.sink->push(finished(1, 1));
+    http.read_event();
+    CHECK(http.read_event() == "[DONE]");
+}
+
 TEST_CASE_METHOD(NetFixture, "many tokens that are there at once go out in order", "[net][http][generate]") {
     auto http = client();
     http.send_request("POST", "/v1/completions", kCompletionStream);

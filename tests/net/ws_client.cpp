@@ -37,6 +37,7 @@ WsClient::Frame WsClient::read_frame() {
     const std::string head = http_.read_bytes(2);
     Frame frame;
     frame.opcode = static_cast<std::uint8_t>(head[0] & 15);
+    frame.is_last = (head[0] & 0x80) != 0;
     std::uint64_t size = head[1] & 127;
     if (size >= 126) {
         const std::string more = http_.read_bytes(size == 126 ? 2 : 8);
@@ -48,10 +49,13 @@ WsClient::Frame WsClient::read_frame() {
 }
 
 boost::json::value WsClient::read_message() {
+    std::string message;  // the server sends long ones in several frames
     for (;;) {
         const Frame frame = read_frame();
         if (frame.opcode == closing) throw std::runtime_error("closed: " + std::to_string(frame.close_code()));
-        if (frame.opcode == text) return boost::json::parse(frame.payload);
+        if (frame.opcode != text && frame.opcode != continuation) continue;
+        message += frame.payload;
+        if (frame.is_last) return boost::json::parse(message);
     }
 }
 

@@ -13,10 +13,11 @@ namespace attune {
 /// A WebSocket client that is plain enough to misbehave: frames are written and read as bytes.
 class WsClient {
 public:
-    enum Opcode : std::uint8_t { text = 1, binary = 2, closing = 8, ping = 9, pong = 10 };
+    enum Opcode : std::uint8_t { continuation = 0, text = 1, binary = 2, closing = 8, ping = 9, pong = 10 };
     struct Frame {
         std::uint8_t opcode = 0;
         std::string payload;
+        bool is_last = true;  ///< of its message
         /// Of a close frame.
         int close_code() const;
     };

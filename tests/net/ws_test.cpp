@@ -222,6 +222,19 @@ TEST_CASE_METHOD(NetFixture, "a WebSocket reader that is too slow is cut off", "
     CHECK(socket.socket().is_closed_by_server());
 }
 
+TEST_CASE_METHOD(NetFixture, "one message beyond the bound reaches a reader that has nothing else to read",
+                 "[net][ws]") {
+    settings.unsent_bytes = 64 << 10;
+    WsClient socket(port());
+    socket.send(request("r"));
+    const auto job = gateway.wait_submitted();
+    job.sink->push(admitted());
+    CHECK(type_of(socket.read_message()) == "accepted");
+    const std::string text(256 << 10, 'x');
+    job.sink->push(token(text));
+    CHECK(text_at(socket.read_message(), "/data/choices/0/text") == text);
+}
+
 TEST_CASE_METHOD(NetFixture, "a draining server finishes a WebSocket's requests, then closes with 1001", "[net][ws]") {
     WsClient socket(port());
     socket.send(request("r"));
