@@ -54,6 +54,20 @@ RequestHead head_of(const Request& request, bool has_body) {
     return head;
 }
 
+// What this server and one that stands before it might read differently.
+template <class Request>
+std::optional<Error> fault_of_framing(const Request& request, int http_minor) {
+    const std::size_t hosts = request.count(http::field::host);
+    if (hosts > 1 || (hosts == 0 && http_minor == 1))
+        return make_error(Errc::invalid_argument, "There must be one Host header.");
+    // A coding that Beast does not know leaves the body's bytes to be read as the next request.
+    const auto coding = request[http::field::transfer_encoding];
+    const std::size_t codings = request.count(http::field::transfer_encoding);
+    if (codings > 1 || (codings == 1 && !boost::beast::iequals(coding, "chunked")))
+        return make_error(Errc::unsupported, "Only the Transfer-Encoding `chunked` is offered.");
+    return std::nullopt;
+}
+
 }  // namespace
 
 HttpSession::HttpSession(ServerState& server, tcp::socket socket)
@@ -122,10 +136,10 @@ asio::awaitable<bool> HttpSession::serve_one() {
     const bool has_body = !parser->is_done();
     const RequestHead head = head_of(parser->get(), has_body);
     std::optional<Response> refusal = check_request(head, server_, context);
-    if (!refusal && context.http_minor == 1 && !head.host)
-        refusal = error_response(make_error(Errc::invalid_argument, "The Host header is missing."));
+    const std::optional<Error> unclear = fault_of_framing(parser->get(), context.http_minor);
+    if (!refusal && unclear) refusal = error_response(*unclear);
     if (refusal) {
-        refusal->must_close = has_body;  // its body is not read
+        refusal->must_close = has_body || unclear;  // its body is not read
         co_return co_await answer(context, *refusal);
     }
     if (context.route.id == RouteId::websocket) co_return co_await upgrade(*parser, context);

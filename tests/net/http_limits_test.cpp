@@ -131,6 +131,18 @@ TEST_CASE_METHOD(NetFixture, "what is no HTTP gets 400 and the end", "[net][limi
     CHECK(client().get("/health").status == 200);
 }
 
+TEST_CASE_METHOD(NetFixture, "bytes of an unknown transfer coding do not become the next request", "[net][limits]") {
+    for (const std::string coding : {"xchunked", "gzip, chunked", "identity"}) {
+        auto http = client();
+        http.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: " + coding +
+                  "\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        const auto reply = http.read_reply();
+        CHECK(reply.status == 501);
+        CHECK(reply.header("connection") == "close");
+        CHECK(http.is_closed_by_server());
+    }
+}
+
 TEST_CASE_METHOD(NetFixture, "deep JSON is refused on every route that takes JSON", "[net][limits]") {
     auto http = client();
     const std::string deep = std::string(100'000, '[');
