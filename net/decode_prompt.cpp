@@ -1,7 +1,8 @@
 #include "net/decode_prompt.hpp"
 
+#include "net/json_text.hpp"
+
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 
 namespace attune {
 namespace {
@@ -119,7 +120,7 @@ std::string decode_list(FieldReader& fields, std::string_view name, std::size_t 
     for (const auto& item : *list)
         if (!item.is_object())
             fields.fail(name, "`" + std::string(name) + "` must hold objects, got " + describe(item) + ".");
-    return json::serialize(*list);
+    return to_json(*fields.find(name));
 }
 
 }  // namespace
@@ -155,12 +156,12 @@ ChatPrompt decode_chat_prompt(FieldReader& fields, const DecodeContext& context)
         json::array normal;
         for (std::size_t i = 0; i < messages->size() && fields.ok(); ++i)
             normal.emplace_back(normalise_message(fields, (*messages)[i], "messages[" + std::to_string(i) + "]"));
-        chat.messages_json = json::serialize(normal);
+        chat.messages_json = to_json(std::move(normal));
     }
     chat.tools_json = decode_list(fields, "tools", kTools);
     chat.documents_json = decode_list(fields, "documents", kDocuments);
     if (const auto* kwargs = fields.object("chat_template_kwargs"); kwargs != nullptr && !kwargs->empty())
-        chat.template_kwargs_json = json::serialize(*kwargs);
+        chat.template_kwargs_json = to_json(*fields.find("chat_template_kwargs"));
     chat.continue_final_message = fields.boolean("continue_final_message").value_or(false);
     // vLLM's default for the one is the other's opposite only when said so; both at once contradict each other.
     const auto add = fields.boolean("add_generation_prompt");

@@ -5,7 +5,6 @@
 #include "net/field_reader.hpp"
 
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 #include <cmath>
 #include <limits>
 #include <set>

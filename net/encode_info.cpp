@@ -4,7 +4,6 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 
 namespace attune {
 namespace {
@@ -110,35 +109,35 @@ std::string models_body(const ServerInfo& info, const std::vector<ModuleStatus>&
     data.emplace_back(base_card(info));
     for (const auto& module : modules)
         if (is_offered(module)) data.emplace_back(module_card(info, module));
-    return json::serialize(json::object{{"object", "list"}, {"data", std::move(data)}});
+    return to_json(json::object{{"object", "list"}, {"data", std::move(data)}});
 }
 
 std::string model_card(const ServerInfo& info, const std::vector<ModuleStatus>& modules, const std::string& id) {
-    if (id == info.base_id) return json::serialize(base_card(info));
+    if (id == info.base_id) return to_json(base_card(info));
     for (const auto& module : modules)
-        if (module.name == id && is_offered(module)) return json::serialize(module_card(info, module));
+        if (module.name == id && is_offered(module)) return to_json(module_card(info, module));
     return {};
 }
 
-std::string module_object(const ModuleStatus& module) { return json::serialize(module_json(module)); }
+std::string module_object(const ModuleStatus& module) { return to_json(module_json(module)); }
 
 std::string modules_body(const std::vector<ModuleStatus>& modules) {
     json::array data;
     for (const auto& module : modules) data.emplace_back(module_json(module));
-    return json::serialize(json::object{{"object", "list"}, {"data", std::move(data)}});
+    return to_json(json::object{{"object", "list"}, {"data", std::move(data)}});
 }
 
 std::string audit_body(const AuditStatus& audit) {
     json::array damaged;
     for (const auto& tensor : audit.damaged) damaged.emplace_back(text(tensor));
-    return json::serialize(json::object{{"ok", audit.ok},
-                                        {"state", text(audit.state)},
-                                        {"checkpoint", text(audit.checkpoint)},
-                                        {"expected", text(audit.expected)},
-                                        {"measured", text(audit.measured)},
-                                        {"runs", audit.runs},
-                                        {"alarms", audit.alarms},
-                                        {"damaged", std::move(damaged)}});
+    return to_json(json::object{{"ok", audit.ok},
+                                {"state", text(audit.state)},
+                                {"checkpoint", text(audit.checkpoint)},
+                                {"expected", text(audit.expected)},
+                                {"measured", text(audit.measured)},
+                                {"runs", audit.runs},
+                                {"alarms", audit.alarms},
+                                {"damaged", std::move(damaged)}});
 }
 
 std::string tokenize_body(const TokenizeResult& result) {

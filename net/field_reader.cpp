@@ -3,7 +3,6 @@
 #include "net/json_text.hpp"
 
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 #include <cmath>
 
 namespace attune {
@@ -15,6 +14,11 @@ std::string plain(double number) {
     return out;
 }
 
+// Nothing where only the body's own size is the limit.
+std::string at_most(std::size_t limit, std::string_view unit) {
+    return limit == std::string::npos ? "" : " of at most " + std::to_string(limit) + std::string(unit);
+}
+
 }  // namespace
 
 std::string describe(const boost::json::value& value) {
@@ -23,7 +27,7 @@ std::string describe(const boost::json::value& value) {
     if (const auto* text = value.if_string(); text && text->size() > 40)
         return "a string of " + std::to_string(text->size()) + " bytes";
     if (const auto* number = value.if_double(); number && !std::isfinite(*number)) return "a number out of range";
-    return boost::json::serialize(value);
+    return to_json(value);
 }
 
 std::optional<std::int64_t> as_integer(const boost::json::value& value) {
@@ -75,8 +79,8 @@ std::optional<std::string> FieldReader::string(std::string_view name, std::size_
     if (value == nullptr) return std::nullopt;
     const auto* text = value->if_string();
     if (text != nullptr && text->size() <= max_bytes) return std::string(text->data(), text->size());
-    fail(name, "`" + path(name) + "` must be a string of at most " + std::to_string(max_bytes) + " bytes, got " +
-                   describe(*value) + ".");
+    fail(name,
+         "`" + path(name) + "` must be a string" + at_most(max_bytes, " bytes") + ", got " + describe(*value) + ".");
     return std::nullopt;
 }
 
@@ -93,7 +97,7 @@ const boost::json::array* FieldReader::array(std::string_view name, std::size_t 
     if (value == nullptr) return nullptr;
     const auto* array = value->if_array();
     if (array != nullptr && array->size() <= max_items) return array;
-    fail(name, "`" + path(name) + "` must be a list of at most " + std::to_string(max_items) + " items, got " +
+    fail(name, "`" + path(name) + "` must be a list" + at_most(max_items, " items") + ", got " +
                    (array == nullptr ? describe(*value) : std::to_string(array->size()) + " items") + ".");
     return nullptr;
 }

@@ -55,6 +55,46 @@ void append_escaped(std::string& out, unsigned char byte) {
     }
 }
 
+void append_json(std::string& out, const boost::json::value& value) {
+    switch (value.kind()) {
+        case boost::json::kind::null:
+            out += "null";
+            return;
+        case boost::json::kind::bool_:
+            out += value.get_bool() ? "true" : "false";
+            return;
+        case boost::json::kind::int64:
+            return append_json_number(out, value.get_int64());
+        case boost::json::kind::uint64:
+            out += std::to_string(value.get_uint64());
+            return;
+        case boost::json::kind::double_:
+            if (std::isfinite(value.get_double())) return append_json_number(out, value.get_double());
+            out += value.get_double() < 0 ? "-1e999" : "1e999";
+            return;
+        case boost::json::kind::string:
+            return append_json_string(out, {value.get_string().data(), value.get_string().size()});
+        case boost::json::kind::array:
+            out += '[';
+            for (const auto& item : value.get_array()) {
+                if (out.back() != '[') out += ',';
+                append_json(out, item);
+            }
+            out += ']';
+            return;
+        case boost::json::kind::object:
+            out += '{';
+            for (const auto& [key, item] : value.get_object()) {
+                if (out.back() != '{') out += ',';
+                append_json_string(out, {key.data(), key.size()});
+                out += ':';
+                append_json(out, item);
+            }
+            out += '}';
+            return;
+    }
+}
+
 Error json_error(std::size_t position, std::string_view what) {
     return make_error(Errc::invalid_argument, "The body is not valid JSON: " + std::string(what) + " at byte " +
                                                   std::to_string(position) + ".");
@@ -113,6 +153,12 @@ void append_json_number(std::string& out, double number) {
     out.append(text);
     // Whole numbers keep a point, so that typed clients read the kind they expect.
     if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
+}
+
+std::string to_json(const boost::json::value& value) {
+    std::string out;
+    append_json(out, value);
+    return out;
 }
 
 bool is_utf8(std::string_view text) {

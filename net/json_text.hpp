@@ -19,6 +19,10 @@ void append_json_number(std::string& out, std::int64_t number);
 /// Non-finite numbers cannot be written in JSON: they become 0.
 void append_json_number(std::string& out, double number);
 
+/// The value as compact JSON, its numbers as above (Boost.JSON's own writer makes 2E0 of 2.0). What was read as a
+/// number beyond double is written as one again, so that the next reader refuses it too.
+std::string to_json(const boost::json::value& value);
+
 bool is_utf8(std::string_view text);
 /// The text with every byte that is not part of a UTF-8 character replaced by U+FFFD.
 std::string lossy_utf8(std::string_view text);

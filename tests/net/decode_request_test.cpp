@@ -327,5 +327,13 @@ TEST_CASE("a model without tokenizer takes token ids only, one without template 
     CHECK_FALSE(decode_tokenize(object_of(R"({"prompt":"x"})"), {info, kLimits}));
 }
 
+TEST_CASE("a fault names the value as JSON and a limit only where there is one", "[net][decode]") {
+    CHECK(fault(completion(R"(,"n":1.5)")) == "n: `n` must be an integer from 1 to 16, got 1.5.");
+    CHECK(fault(completion(R"(,"n":2.0)")) == "n: `n` must be an integer from 1 to 16, got 2.0.");
+    const auto tokens = decode_detokenize(object_of(R"({"tokens":"x"})"), {kInfo, kLimits});
+    REQUIRE_FALSE(tokens);
+    CHECK(tokens.error().message == "`tokens` must be a list, got \"x\".");
+}
+
 }  // namespace
 }  // namespace attune

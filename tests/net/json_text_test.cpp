@@ -54,6 +54,18 @@ TEST_CASE("strings are written so that a JSON reader gets them back", "[net][jso
     CHECK(quoted("a\xFFz\xE6\xB3") == "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\xEF\xBF\xBD\"");
 }
 
+TEST_CASE("whole doubles keep their point and integers have none", "[net][json]") {
+    const auto written = [](std::string_view text) { return to_json(*parse_json(text, 8)); };
+    CHECK(written("[2.0,0.0,-0.5,0.30000000000000004,1e22,3,-7,18446744073709551615]") ==
+          "[2.0,0.0,-0.5,0.30000000000000004,1e+22,3,-7,18446744073709551615]");
+    CHECK(written(R"( {"b" : {"é\u0001" : [ ]}, "a" : [{}, null, true, false, "x\"y"]} )") ==
+          R"({"b":{"é\u0001":[]},"a":[{},null,true,false,"x\"y"]})");
+}
+
+TEST_CASE("a number beyond double is not written as another one", "[net][json]") {
+    CHECK(to_json(*parse_json("[1e400,-1e400]", 8)) == "[1e999,-1e999]");
+}
+
 TEST_CASE("UTF-8 is checked as Unicode defines it", "[net][json]") {
     CHECK(is_utf8("é法😀"));
     CHECK_FALSE(is_utf8("\xF4\x90\x80\x80"));  // above U+10FFFF
