@@ -23,7 +23,11 @@ void describe_content(const Module& module, ModuleStatus& status) {
     }
     status.targets.clear();
     for (const int projection : projections) status.targets.emplace_back(kProjectionNames[projection]);
-    for (const auto& [layer, rank_and_scale] : layers) status.rank_and_scale.push_back(rank_and_scale);
+    // By layer number: those that the module leaves alone have rank 0.
+    for (const auto& [layer, rank_and_scale] : layers) {
+        status.rank_and_scale.resize(static_cast<std::size_t>(layer) + 1);
+        status.rank_and_scale.back() = rank_and_scale;
+    }
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ json::object module_json(const ModuleStatus& module) {
     json::array layers;
     for (std::size_t layer = 0; layer < module.rank_and_scale.size(); ++layer) {
         const auto& [rank, scale] = module.rank_and_scale[layer];
+        if (rank == 0) continue;
         layers.emplace_back(json::object{{"layer", layer}, {"rank", rank}, {"scale", scale}});
     }
     json::object out{{"name", text(module.name)},

@@ -4,7 +4,7 @@ import json
 import shutil
 import unittest
 
-from support import ATTENTION, MLP, TINY_ID, TinyServerTest, binding_steps, events_of, prompt_of, tokens_of, within, write_module
+from support import ATTENTION, MLP, TEST_DATA, TINY_ID, TinyServerTest, binding_steps, events_of, prompt_of, tokens_of, within, write_module
 
 
 class ColdModules(TinyServerTest):
@@ -150,6 +150,12 @@ class Modules(TinyServerTest):
         status, body, _ = self.unload("newcomer")
         self.assertEqual((status, body["error"]["type"]), (404, "NotFoundError"))
         self.assertIn("newcomer", body["error"]["message"])
+
+    def test_a_module_of_some_layers_is_listed_with_those(self):
+        shutil.copytree(TEST_DATA / "golden" / "adapters" / "llama_gqa_tied" / "lora_regex_l1", self.root / "upper")
+        self.assertEqual(self.load("upper", self.root / "upper")[0], 200)
+        layers = self.server.modules()["upper"]["layers"]
+        self.assertEqual(layers, [{"layer": layer, "rank": 4, "scale": 2.0} for layer in (1, 2)])
 
     def test_20_loads_of_one_name_and_path_at_once_make_one_module_and_no_500(self):
         write_module(self.model, self.root / "rush", seed=8)

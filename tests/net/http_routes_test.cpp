@@ -33,6 +33,13 @@ TEST_CASE_METHOD(NetFixture, "health and readiness", "[net][http]") {
     CHECK(http.get("/health").status == 200);
 }
 
+TEST_CASE_METHOD(NetFixture, "layers that a module leaves alone are not listed", "[net][http]") {
+    gateway.module_list = {module_named("upper")};
+    gateway.module_list[0].rank_and_scale = {{0, 0.0}, {8, 2.0}};
+    const auto reply = client().get("/v1/modules");
+    CHECK(at(parsed(reply.body), "/data/0/layers") == parsed(R"([{"layer":1,"rank":8,"scale":2.0}])"));
+}
+
 TEST_CASE_METHOD(NetFixture, "models are listed by name and never by path", "[net][http]") {
     gateway.module_list = {module_named("legal"), module_named("broken", Tier::failed)};
     gateway.module_list[0].generation.reset();
