@@ -39,6 +39,8 @@ Result<ReadOnlyFile> PackageFiles::open(const std::string& relative) {
     bool inside = limits_.roots.empty() && lies_inside(path, folder_);
     for (const fs::path& root : limits_.roots) inside = inside || lies_inside(path, fs::weakly_canonical(root, fault));
     if (!inside) return make_error(Errc::invalid_module, relative + " is a link that leaves the module");
+    // Said here, where it is the module's fault: what else fails in open() is the server's.
+    if (!fs::is_regular_file(path, fault)) return make_error(Errc::invalid_module, relative + " is not a regular file");
     auto file = ReadOnlyFile::open(path);
     if (!file) return file;
     const auto identity = file->identity();

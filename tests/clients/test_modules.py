@@ -1,6 +1,7 @@
 """Modules by HTTP: cold ones, adapters that come and go, bad ones, and the audit that nothing touched the base."""
 import concurrent.futures
 import json
+import os
 import shutil
 import unittest
 
@@ -185,6 +186,13 @@ class Modules(TinyServerTest):
         self.assertNotIn("broken", self.server.modules())
         self.assertEqual(self.server.post("/v1/completions", {"model": "broken", "prompt": [5]})[0], 404)
         self.assert_served(self.complete("m0", prompt_of(1), attune={"cold": "wait"}), [("m0", 16)])
+
+    def test_a_fifo_for_weights_is_the_adapter_s_fault_and_hangs_nobody(self):
+        shutil.copytree(self.root / "m0", self.root / "piped")
+        (self.root / "piped" / "adapter_model.safetensors").unlink()
+        os.mkfifo(self.root / "piped" / "adapter_model.safetensors")
+        status, body, _ = self.load("pipe", self.root / "piped")
+        self.assertEqual((status, body["error"]["message"]), (422, "adapter_model.safetensors is not a regular file"))
 
     def test_an_adapter_is_replaced_under_a_running_stream_without_breaking_it(self):
         write_module(self.model, self.root / "v1", seed=21)
