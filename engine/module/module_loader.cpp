@@ -250,9 +250,8 @@ Result<ModulePtr> load_module(const std::string& name, const fs::path& path, con
                               const ModuleLimits& limits) {
     auto package = open_package(path, base, limits);
     if (!package) return package.error();
-    const fs::path adapter = (path / package->config_name).parent_path();
-    for (const fs::path& folder : {path, adapter})
-        if (auto text = check_text_files(folder, limits.base_folder); !text) return text.error();
+    for (const fs::path& folder : {fs::path(), fs::path(package->config_name).parent_path()})
+        if (auto text = check_text_files(package->files, folder, limits.base_folder); !text) return text.error();
     auto module = read_module(name, *package, base, limits);
     // First of all faults: half-written files look broken in every other way too.
     if (auto same = package->files.check_unchanged(); !same) return same.error();

@@ -32,16 +32,22 @@ bool PackageFiles::has(const std::string& relative) const {
     return fs::exists(folder_ / relative, fault);
 }
 
-Result<ReadOnlyFile> PackageFiles::open(const std::string& relative) {
+Result<fs::path> PackageFiles::resolve(const std::string& relative) const {
     std::error_code fault;
-    const fs::path path = fs::canonical(folder_ / relative, fault);
+    fs::path path = fs::canonical(folder_ / relative, fault);
     if (fault) return make_error(Errc::invalid_module, relative + " is missing");
     bool inside = limits_.roots.empty() && lies_inside(path, folder_);
     for (const fs::path& root : limits_.roots) inside = inside || lies_inside(path, fs::weakly_canonical(root, fault));
     if (!inside) return make_error(Errc::invalid_module, relative + " is a link that leaves the module");
     // Said here, where it is the module's fault: what else fails in open() is the server's.
     if (!fs::is_regular_file(path, fault)) return make_error(Errc::invalid_module, relative + " is not a regular file");
-    auto file = ReadOnlyFile::open(path);
+    return path;
+}
+
+Result<ReadOnlyFile> PackageFiles::open(const std::string& relative) {
+    const auto path = resolve(relative);
+    if (!path) return path.error();
+    auto file = ReadOnlyFile::open(*path);
     if (!file) return file;
     const auto identity = file->identity();
     if (!identity) return identity.error();
@@ -52,7 +58,7 @@ Result<ReadOnlyFile> PackageFiles::open(const std::string& relative) {
     if (bytes_ > limits_.package_bytes)
         return make_error(Errc::invalid_module, "the module's files have at least " + std::to_string(bytes_) +
                                                     " bytes, the limit is " + std::to_string(limits_.package_bytes));
-    opened_.push_back({relative, path, *identity});
+    opened_.push_back({relative, *path, *identity});
     return file;
 }
 

@@ -21,6 +21,8 @@ public:
     static Result<PackageFiles> open_folder(const std::filesystem::path& folder, const ModuleLimits& limits);
 
     bool has(const std::string& relative) const;
+    /// Where the file lies once links are followed: a regular file inside the allowed folders, or an error naming it.
+    Result<std::filesystem::path> resolve(const std::string& relative) const;
 
     /// Opens a file that is read for effect. `relative` is its path in the package, '/' between parts.
     Result<ReadOnlyFile> open(const std::string& relative);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <system_error>
 #include <vector>
 
 namespace attune {
@@ -15,11 +14,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxConfigBytes = 8u << 20;
 constexpr std::uint64_t kMaxTemplateBytes = 1u << 20;
-
-bool there(const fs::path& path) {
-    std::error_code fault;
-    return fs::exists(path, fault);
-}
 
 // Slice by slice: a tokenizer of 20 MB must not be held twice.
 bool same_bytes(const fs::path& left, const fs::path& right) {
@@ -53,15 +47,14 @@ OrderedJson base_template(const fs::path& folder) {
     return config_template(folder / "tokenizer_config.json");
 }
 
-Result<void> check_template(const fs::path& module_folder, const fs::path& base_folder, const std::string& name) {
-    if (!there(module_folder / name)) return {};
+Result<void> check_template(const fs::path& file, const fs::path& base_folder, const std::string& name) {
     const bool known_base = !base_folder.empty();
-    if (known_base && same_bytes(module_folder / name, base_folder / name)) return {};
+    if (known_base && same_bytes(file, base_folder / name)) return {};
     OrderedJson own;
     if (name == "tokenizer_config.json") {
-        own = config_template(module_folder / name);
+        own = config_template(file);
         if (own.is_null()) return {};  // says nothing that the tokenizer's file does not say
-    } else if (const auto bytes = read_file(module_folder / name, kMaxTemplateBytes)) {
+    } else if (const auto bytes = read_file(file, kMaxTemplateBytes)) {
         own = std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size());
     }
     if (known_base && own == base_template(base_folder)) return {};
@@ -70,18 +63,25 @@ Result<void> check_template(const fs::path& module_folder, const fs::path& base_
 
 }  // namespace
 
-Result<void> check_text_files(const fs::path& module_folder, const fs::path& base_folder) {
-    const bool fast = there(module_folder / "tokenizer.json");
+Result<void> check_text_files(const PackageFiles& files, const fs::path& folder, const fs::path& base_folder) {
+    const auto relative = [&](const char* name) { return (folder / name).generic_string(); };
+    const bool fast = files.has(relative("tokenizer.json"));
     for (const char* name :
          {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json"}) {
         // The other files only feed tokenizer.json, which decides where it is there.
-        if (!there(module_folder / name) || (fast && std::string(name) != "tokenizer.json")) continue;
-        if (base_folder.empty() || !same_bytes(module_folder / name, base_folder / name))
+        if (!files.has(relative(name)) || (fast && std::string(name) != "tokenizer.json")) continue;
+        const auto file = files.resolve(relative(name));
+        if (!file) return file.error();
+        if (base_folder.empty() || !same_bytes(*file, base_folder / name))
             return make_error(Errc::invalid_module,
                               std::string(name) + ": a module with its own tokenizer is not supported yet");
     }
-    for (const char* name : {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"})
-        if (auto same = check_template(module_folder, base_folder, name); !same) return same.error();
+    for (const char* name : {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"}) {
+        if (!files.has(relative(name))) continue;
+        const auto file = files.resolve(relative(name));
+        if (!file) return file.error();
+        if (auto same = check_template(*file, base_folder, name); !same) return same.error();
+    }
     return {};
 }
 

@@ -306,5 +306,17 @@ TEST_CASE_METHOD(RefusedFolder, "links may not lead out of the module, unless a 
     CHECK(refused().message == "adapter_model.safetensors is missing");
 }
 
+TEST_CASE_METHOD(RefusedFolder, "a tokenizer behind a link that leaves the module is refused unread",
+                 "[engine][module]") {
+    ModuleFolder elsewhere;
+    elsewhere.write_text("tokenizer.json", "{}");
+    write();
+    std::filesystem::create_symlink(elsewhere.path() / "tokenizer.json", path() / "tokenizer.json");
+    limits.base_folder = elsewhere.path();  // equal bytes would be accepted
+    CHECK(refused(/*also_by_look=*/false).message == "tokenizer.json is a link that leaves the module");
+    limits.roots = {path(), elsewhere.path()};
+    CHECK(load_module("m", path(), small_base(), limits));
+}
+
 }  // namespace
 }  // namespace attune
