@@ -1,6 +1,5 @@
 # Every outside library of the house, one target each. README's table gives the reason for each.
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
 if(NOT ATTUNE_ENGINE_ONLY)
   find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue/concurrentqueue.h REQUIRED)
 endif()
@@ -30,6 +29,7 @@ add_library(attune_json INTERFACE)
 target_include_directories(attune_json SYSTEM INTERFACE ${NLOHMANN_INCLUDE_DIR})
 
 if(NOT ATTUNE_ENGINE_ONLY)
+  find_package(PkgConfig REQUIRED)
   pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
   pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
   find_package(Boost 1.81 REQUIRED COMPONENTS json url)
