@@ -1,5 +1,7 @@
 #include "actors/router.hpp"
 
+#include "attune/cold_word.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -9,22 +11,6 @@ namespace attune {
 namespace {
 
 constexpr double kLargestWeight = 100;
-
-const char* word_of(ColdWord cold) {
-    switch (cold) {
-        case ColdWord::warm:
-            return "warm";
-        case ColdWord::wait:
-            return "wait";
-        case ColdWord::fallback:
-            return "fallback";
-        case ColdWord::upgrade:
-            return "upgrade";
-        case ColdWord::revise:
-            return "revise";
-    }
-    return "warm";
-}
 
 /// `revise` is served as `upgrade`: the answer says what was done, not what was wished.
 ColdPolicy offered(ColdPolicy policy) { return policy == ColdPolicy::revise ? ColdPolicy::upgrade : policy; }
@@ -252,7 +238,7 @@ void RouterState::dispatch(RequestId id, Flight& flight, std::vector<JobModule> 
     job->sink = flight.submission->sink;
     if (core->metrics) {
         core->metrics->admitted(job->sampling.n, job->sampling.max_tokens.value_or(0), request.streamed);
-        core->metrics->cold(word_of(cold));
+        core->metrics->cold(std::string(cold_word(cold)));
     }
     flight.running = true;
     core->inbox->push(std::move(job));

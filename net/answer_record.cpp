@@ -34,22 +34,6 @@ std::string usage_object(const Usage& usage) {
 
 }  // namespace
 
-std::string_view cold_word(ColdWord word) {
-    switch (word) {
-        case ColdWord::warm:
-            return "warm";
-        case ColdWord::wait:
-            return "wait";
-        case ColdWord::fallback:
-            return "fallback";
-        case ColdWord::upgrade:
-            return "upgrade";
-        case ColdWord::revise:
-            return "revise";
-    }
-    return "warm";
-}
-
 void append_applied_modules(std::string& out, const std::vector<AppliedModule>& modules) {
     out += '[';
     for (const auto& module : modules) {

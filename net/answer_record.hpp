@@ -1,5 +1,6 @@
 #pragma once
 
+#include "attune/cold_word.hpp"
 #include "attune/token_event.hpp"
 #include "net/api_request.hpp"
 
@@ -49,7 +50,6 @@ private:
     int tokens_seen_ = 0;
 };
 
-std::string_view cold_word(ColdWord word);
 /// `[{"name":…,"generation":…,"weight":…}]`
 void append_applied_modules(std::string& out, const std::vector<AppliedModule>& modules);
 void append_route(std::string& out, const RouteDecision& route);
