@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attune/result.hpp"
+#include "engine/files/stored_tensor.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -42,18 +43,6 @@ private:
     std::string name_;
 };
 
-/// Element types of the safetensors format. Sub-byte types are read as names only and refused by whoever wants values.
-enum class StoredType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean, other };
-
-struct StoredTensor {
-    std::string name;
-    std::string type_name;  ///< as in the file, e.g. "BF16"
-    StoredType type = StoredType::other;
-    std::vector<std::int64_t> shape;
-    std::uint64_t begin = 0;  ///< byte offset from the start of the file
-    std::uint64_t bytes = 0;
-};
-
 /// The checked header of a safetensors file: sizes, offsets, order and overlaps are those the format demands.
 /// Errors name the file (never its folder) and the tensor.
 struct SafetensorsHeader {
@@ -73,9 +62,6 @@ Result<SafetensorsHeader> read_safetensors_header(const ReadOnlyFile& file, std:
                                                   const std::function<void(std::span<const std::byte>)>& seen = {});
 /// The same from bytes already in memory.
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file, std::string file_name);
-
-/// Converts `count` stored elements (F32, F16, BF16, F64) to float; false for any other type.
-bool convert_to_f32(StoredType type, const std::byte* from, float* to, std::size_t count);
 
 /// The whole file, at most `limit` bytes.
 Result<std::vector<std::byte>> read_file(const std::filesystem::path& path, std::uint64_t limit);

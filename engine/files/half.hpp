@@ -1,0 +1,20 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace attune {
+
+/// IEEE binary16 to float, exactly. Branch-free, so that loops over it vectorise.
+inline float half_to_float(std::uint16_t half) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16;
+    const std::uint32_t magnitude = half & 0x7FFFU;
+    // Subnormals are multiples of 2^-24; the rest moves its exponent from bias 15 to 127, infinities and NaN to 255.
+    const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F;
+    const std::uint32_t bias = magnitude >= 0x7C00U ? (255U - 31U) << 23 : (127U - 15U) << 23;
+    const std::uint32_t normal = (magnitude << 13) + bias;
+    const std::uint32_t bits = magnitude < 0x0400U ? std::bit_cast<std::uint32_t>(subnormal) : normal;
+    return std::bit_cast<float>(sign | bits);
+}
+
+}  // namespace attune
