@@ -234,8 +234,8 @@ Result<std::vector<TokenId>> parse_end_tokens(const Json& value, const std::stri
 }  // namespace
 
 std::string_view projection_name(Projection projection) {
-    static constexpr std::array<std::string_view, kProjections> kNames{"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                                                       "gate_proj", "up_proj", "down_proj"};
+    static constexpr std::array<std::string_view, kProjections + 1> kNames{
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"};
     return kNames[static_cast<std::size_t>(projection)];
 }
 
@@ -260,6 +260,8 @@ int ModelShape::out_features(Projection projection) const {
         case Projection::gate:
         case Projection::up:
             return intermediate_size;
+        case Projection::head:
+            return vocab_size;
         default:
             return hidden_size;
     }

@@ -11,11 +11,12 @@
 
 namespace attune {
 
-/// The linear layers a module can touch. Order is the table's order in ModuleSlots.
-enum class Projection : std::uint8_t { q, k, v, o, gate, up, down };
-inline constexpr int kProjections = 7;
+/// The linear layers a module can touch. Order is the table's order in ModuleSlots. The head is there once, the others
+/// in every layer.
+enum class Projection : std::uint8_t { q, k, v, o, gate, up, down, head };
+inline constexpr int kProjections = 7;  ///< of one layer
 
-/// "q_proj" and so on, as Hugging Face names them.
+/// "q_proj" and so on, as Hugging Face names them; "lm_head".
 std::string_view projection_name(Projection projection);
 
 struct LayerShape {
