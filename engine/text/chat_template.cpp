@@ -141,6 +141,12 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::parse(std::string sour
                          {{"bos_token", std::move(bos_token)}, {"eos_token", std::move(eos_token)}});
 }
 
+Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::make(std::string_view usual,
+                                                               const std::optional<std::string>& with_tools,
+                                                               NamedTokens named_tokens) {
+    return make_template(usual, with_tools, std::move(named_tokens));
+}
+
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::open(const std::filesystem::path& folder) {
     json config = json::object();
     Sources sources;

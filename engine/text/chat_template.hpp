@@ -6,8 +6,10 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace attune {
@@ -24,6 +26,10 @@ class ChatTemplate {
 public:
     static Result<std::shared_ptr<const ChatTemplate>> parse(std::string source, std::string bos_token,
                                                              std::string eos_token);
+    /// `named_tokens`: what bos_token, eos_token and the like stand for. `with_tools` serves requests that bring tools.
+    static Result<std::shared_ptr<const ChatTemplate>> make(
+        std::string_view usual, const std::optional<std::string>& with_tools,
+        std::vector<std::pair<std::string, std::string>> named_tokens);
     /// chat_template.jinja, else `chat_template` in tokenizer_config.json. Null without error when there is none.
     static Result<std::shared_ptr<const ChatTemplate>> open(const std::filesystem::path& folder);
     virtual ~ChatTemplate() = default;
