@@ -2,6 +2,7 @@
 
 #include "attune/ids.hpp"
 #include "attune/result.hpp"
+#include "engine/text/token_model.hpp"
 
 #include <array>
 #include <cstdint>
@@ -27,22 +28,17 @@ struct BpeConfig {
 };
 
 /// Byte-pair encoding of one piece. Immutable; any thread (each thread keeps a small cache of frequent pieces).
-class BpeModel {
+class BpeModel final : public TokenModel {
 public:
     static Result<BpeModel> build(BpeConfig config);
 
     BpeModel(BpeModel&&) = default;
     BpeModel& operator=(BpeModel&&) = delete;
 
-    /// Appends the ids of `piece`. `raw_bytes`: the piece is bytes to be looked up through the byte-level alphabet;
-    /// otherwise it is text whose characters are vocabulary entries.
-    void encode(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const;
-
-    std::optional<TokenId> id_of(std::string_view token) const;
-    /// Empty for an id that is not in the vocabulary.
-    std::string_view text_of(TokenId id) const;
-    /// One more than the largest id.
-    int id_limit() const { return static_cast<int>(texts_.size()); }
+    void encode(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const override;
+    std::optional<TokenId> id_of(std::string_view token) const override;
+    std::string_view text_of(TokenId id) const override;
+    int id_limit() const override { return static_cast<int>(texts_.size()); }
 
 private:
     struct Merge {

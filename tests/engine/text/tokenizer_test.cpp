@@ -1,6 +1,6 @@
 #include "engine/text/tokenizer.hpp"
 #include "cpu_time.hpp"
-#include "engine/text/bpe_tokenizer.hpp"
+#include "engine/text/pipeline_tokenizer.hpp"
 #include "engine/text/unicode.hpp"
 #include "parity_files.hpp"
 
@@ -46,13 +46,13 @@ json added(int id, const std::string& content, bool special, bool normalized = f
 }
 
 std::shared_ptr<const Tokenizer> made(const json& config) {
-    auto tokenizer = BpeTokenizer::parse(config.dump());
+    auto tokenizer = PipelineTokenizer::parse(config.dump());
     REQUIRE(tokenizer);
     return *tokenizer;
 }
 
 Error refused(const json& config) {
-    const auto tokenizer = BpeTokenizer::parse(config.dump());
+    const auto tokenizer = PipelineTokenizer::parse(config.dump());
     REQUIRE_FALSE(tokenizer);
     return tokenizer.error();
 }
@@ -103,9 +103,9 @@ TEST_CASE("files that contradict themselves are refused, not read wrongly", "[en
     json no_model = small();
     no_model.erase("model");
     CHECK(refused(no_model).code == Errc::invalid_argument);
-    CHECK_FALSE(BpeTokenizer::parse("{"));
-    CHECK_FALSE(BpeTokenizer::parse("[]"));
-    CHECK_FALSE(BpeTokenizer::parse("{\"model\": {\"vocab\": {\"a\": \"b\"}, \"merges\": []}}"));
+    CHECK_FALSE(PipelineTokenizer::parse("{"));
+    CHECK_FALSE(PipelineTokenizer::parse("[]"));
+    CHECK_FALSE(PipelineTokenizer::parse("{\"model\": {\"vocab\": {\"a\": \"b\"}, \"merges\": []}}"));
 }
 
 TEST_CASE("other kinds of tokenizer files are refused by name", "[engine][text][tokenizer]") {
@@ -249,7 +249,7 @@ TEST_CASE("a single word of ten megabytes is encoded in near-linear time", "[eng
 TEST_CASE("loading SmolLM2's tokenizer takes tens of milliseconds", "[engine][text][tokenizer]") {
     const std::string text = read_text(parity_path("smollm2") / "tokenizer.json");
     const double begin = cpu_ms();
-    CHECK(BpeTokenizer::parse(text));
+    CHECK(PipelineTokenizer::parse(text));
     const double took_ms = cpu_ms() - begin;
     INFO("took " << took_ms << " ms");
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -1,10 +1,6 @@
-#include "engine/text/bpe_tokenizer.hpp"
-
-#include "engine/text/tokenizer_file.hpp"
+#include "engine/text/pipeline_tokenizer.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -26,7 +22,7 @@ Literal literal_part(std::span<const TextSpan> spans, std::size_t begin, std::si
 
 class DecodeStream final : public Tokenizer::Stream {
 public:
-    DecodeStream(std::shared_ptr<const BpeTokenizer> tokenizer, std::unique_ptr<Decoder::State> state, bool skip)
+    DecodeStream(std::shared_ptr<const PipelineTokenizer> tokenizer, std::unique_ptr<Decoder::State> state, bool skip)
         : tokenizer_(std::move(tokenizer)), state_(std::move(state)), skip_(skip) {}
 
     std::string push(TokenId id) override {
@@ -45,27 +41,28 @@ public:
     }
 
 private:
-    std::shared_ptr<const BpeTokenizer> tokenizer_;  // the decoder's steps are borrowed by the state
+    std::shared_ptr<const PipelineTokenizer> tokenizer_;  // the decoder's steps are borrowed by the state
     std::unique_ptr<Decoder::State> state_;
     bool skip_;
 };
 
 }  // namespace
 
-void BpeTokenizer::take_added_tokens(std::vector<AddedToken> added) {
-    added_ = std::move(added);
-    std::erase_if(added_, [](const AddedToken& token) { return token.content.empty(); });
-    vocab_size_ = model_.id_limit();
-    for (AddedToken& token : added_) {
+PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) { index_added_tokens(); }
+
+void PipelineTokenizer::index_added_tokens() {
+    std::erase_if(parts_.added, [](const AddedToken& token) { return token.content.empty(); });
+    vocab_size_ = parts_.model->id_limit();
+    for (AddedToken& token : parts_.added) {
         // Content that the vocabulary knows keeps its id there, whatever the list says.
-        token.id = model_.id_of(token.content).value_or(token.id);
+        token.id = parts_.model->id_of(token.content).value_or(token.id);
         vocab_size_ = std::max(vocab_size_, token.id + 1);
     }
     std::vector<const AddedToken*> untouched;
     std::vector<const AddedToken*> normalized;
     // Specials come first: of two equal contents the first wins.
     for (const bool special : {true, false}) {
-        for (const AddedToken& token : added_) {
+        for (const AddedToken& token : parts_.added) {
             added_by_id_.emplace(token.id, &token);
             if (token.special == special) (token.normalized ? normalized : untouched).push_back(&token);
         }
@@ -76,52 +73,32 @@ void BpeTokenizer::take_added_tokens(std::vector<AddedToken> added) {
     contents.clear();
     for (const AddedToken* token : normalized) {
         NormalText content = NormalText::of(token->content, false);
-        if (normalizer_) normalizer_->apply(content);
+        if (parts_.normalizer) parts_.normalizer->apply(content);
         contents.push_back(std::move(content.text));
         has_normalized_specials_ = has_normalized_specials_ || token->special;
     }
     after_normalizer_ = std::make_unique<AddedTokenMatcher>(std::move(normalized), contents);
 }
 
-Result<std::shared_ptr<const Tokenizer>> BpeTokenizer::parse(std::string_view json) {
-    auto file = TokenizerFile::parse(json);
-    if (!file) return file.error();
-    auto model = BpeModel::build(std::move(file->model));
-    if (!model) return model.error();
-    const std::shared_ptr<BpeTokenizer> made(new BpeTokenizer(std::move(*model)));
-    const auto part = [&](const char* name) {
-        const auto found = file->rest.find(name);
-        return found == file->rest.end() ? nlohmann::json() : *found;
-    };
-    try {
-        auto normalizer = Normalizer::parse(part("normalizer"));
-        if (!normalizer) return normalizer.error();
-        made->normalizer_ = std::move(*normalizer);
-        auto pre_tokenizer = PreTokenizer::parse(part("pre_tokenizer"));
-        if (!pre_tokenizer) return pre_tokenizer.error();
-        made->pre_tokenizer_ = std::move(*pre_tokenizer);
-        auto decoder = Decoder::parse(part("decoder"));
-        if (!decoder) return decoder.error();
-        made->decoder_ = std::move(*decoder);
-        auto post_processor = PostProcessor::parse(part("post_processor"));
-        if (!post_processor) return post_processor.error();
-        made->post_processor_ = std::move(*post_processor);
-    } catch (const nlohmann::json::exception& error) {
-        return make_error(Errc::invalid_argument, std::string("tokenizer.json: ") + error.what());
-    }
-    made->take_added_tokens(std::move(file->added));
-    return std::shared_ptr<const Tokenizer>(made);
+std::shared_ptr<const Tokenizer> PipelineTokenizer::assemble(TokenizerParts parts) {
+    return std::shared_ptr<const PipelineTokenizer>(new PipelineTokenizer(std::move(parts)));
 }
 
-std::vector<TokenId> BpeTokenizer::encode(std::string_view text, bool add_special_tokens) const {
+Result<std::shared_ptr<const Tokenizer>> PipelineTokenizer::parse(std::string_view json) {
+    auto parts = parts_of_tokenizer_json(json, {});
+    if (!parts) return parts.error();
+    return assemble(std::move(*parts));
+}
+
+std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens) const {
     return encode(text, add_special_tokens, {});
 }
 
-std::vector<TokenId> BpeTokenizer::encode(std::string_view text, bool add_special_tokens,
-                                          std::span<const TextSpan> literal) const {
+std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens,
+                                               std::span<const TextSpan> literal) const {
     std::vector<TokenId> ids;
     ids.reserve(text.size() / 3 + 8);
-    if (add_special_tokens) ids = post_processor_.before;
+    if (add_special_tokens) ids = parts_.post_processor.before;
     AddedTokenMatcher::LiteralAt literal_at;
     if (!literal.empty()) {
         literal_at = [&](std::size_t begin, std::size_t end) { return literal_part(literal, begin, end); };
@@ -138,18 +115,19 @@ std::vector<TokenId> BpeTokenizer::encode(std::string_view text, bool add_specia
             }
         }
     }
-    if (add_special_tokens) ids.insert(ids.end(), post_processor_.after.begin(), post_processor_.after.end());
+    if (add_special_tokens)
+        ids.insert(ids.end(), parts_.post_processor.after.begin(), parts_.post_processor.after.end());
     return ids;
 }
 
-void BpeTokenizer::encode_untouched(std::string_view text, bool at_start, std::size_t offset,
-                                    std::span<const TextSpan> literal, std::vector<TokenId>& ids) const {
+void PipelineTokenizer::encode_untouched(std::string_view text, bool at_start, std::size_t offset,
+                                         std::span<const TextSpan> literal, std::vector<TokenId>& ids) const {
     NormalText normal;
     // Normalized text knows where it came from only when a special token in it has to be judged.
     const bool judged = !literal.empty() && has_normalized_specials_;
-    if (normalizer_) {
+    if (parts_.normalizer) {
         normal = NormalText::of(std::string(text), judged);
-        normalizer_->apply(normal);
+        parts_.normalizer->apply(normal);
         text = normal.text;
     }
     Pieces pieces;
@@ -160,7 +138,7 @@ void BpeTokenizer::encode_untouched(std::string_view text, bool at_start, std::s
     AddedTokenMatcher::LiteralAt literal_at;
     if (judged) {
         literal_at = [&](std::size_t begin, std::size_t end) {
-            if (normalizer_) {
+            if (parts_.normalizer) {
                 const std::size_t from = normal.origins[begin].begin;
                 end = std::max<std::size_t>(normal.origins[end - 1].end, from);
                 begin = from;
@@ -177,30 +155,30 @@ void BpeTokenizer::encode_untouched(std::string_view text, bool at_start, std::s
     }
 }
 
-void BpeTokenizer::encode_normalized(std::string_view text, bool at_start, Pieces& pieces,
-                                     std::vector<TokenId>& ids) const {
-    if (!pre_tokenizer_) {
-        model_.encode(text, false, ids);
+void PipelineTokenizer::encode_normalized(std::string_view text, bool at_start, Pieces& pieces,
+                                          std::vector<TokenId>& ids) const {
+    if (!parts_.pre_tokenizer) {
+        parts_.model->encode(text, false, ids);
         return;
     }
     pieces.list.assign(1, Piece{text, at_start});
     pieces.owned.clear();
-    pre_tokenizer_->apply(pieces);
-    for (const Piece& piece : pieces.list) model_.encode(piece.text, pre_tokenizer_->ends_in_bytes(), ids);
+    parts_.pre_tokenizer->apply(pieces);
+    for (const Piece& piece : pieces.list) parts_.model->encode(piece.text, parts_.pre_tokenizer->ends_in_bytes(), ids);
 }
 
-const std::string* BpeTokenizer::decoder_input(TokenId id, bool skip_special_tokens, std::string& scratch) const {
+const std::string* PipelineTokenizer::decoder_input(TokenId id, bool skip_special_tokens, std::string& scratch) const {
     if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) {
         return skip_special_tokens && added->second->special ? nullptr : &added->second->content;
     }
-    const std::string_view text = model_.text_of(id);
+    const std::string_view text = parts_.model->text_of(id);
     if (text.empty()) return nullptr;
     scratch.assign(text);
     return &scratch;
 }
 
-std::string BpeTokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
-    const auto state = decoder_->start(/*early=*/false);
+std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+    const auto state = parts_.decoder->start(/*early=*/false);
     std::string out;
     std::string scratch;
     for (const TokenId id : ids) {
@@ -210,35 +188,20 @@ std::string BpeTokenizer::decode(std::span<const TokenId> ids, bool skip_special
     return out;
 }
 
-bool BpeTokenizer::is_special(TokenId id) const {
+bool PipelineTokenizer::is_special(TokenId id) const {
     const auto added = added_by_id_.find(id);
     return added != added_by_id_.end() && added->second->special;
 }
 
-std::string BpeTokenizer::token_bytes(TokenId id) const {
+std::string PipelineTokenizer::token_bytes(TokenId id) const {
     std::string scratch;
     const std::string* token = decoder_input(id, false, scratch);
-    return token == nullptr ? std::string() : decoder_->bytes_of(*token);
+    return token == nullptr ? std::string() : parts_.decoder->bytes_of(*token);
 }
 
-std::unique_ptr<Tokenizer::Stream> BpeTokenizer::stream(bool skip_special_tokens) const {
-    return std::make_unique<DecodeStream>(shared_from_this(), decoder_->start(/*early=*/true), skip_special_tokens);
-}
-
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::open(const std::filesystem::path& folder) {
-    const std::filesystem::path path = folder / "tokenizer.json";
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        for (const char* other : {"tokenizer.model", "tiktoken.model", "vocab.json"}) {
-            if (std::filesystem::exists(folder / other)) {
-                return make_error(Errc::unsupported, std::string("the model folder has ") + other +
-                                                         " but no tokenizer.json; that form is not supported");
-            }
-        }
-        return make_error(Errc::not_found, "the model folder has no tokenizer.json");
-    }
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    return BpeTokenizer::parse(text);
+std::unique_ptr<Tokenizer::Stream> PipelineTokenizer::stream(bool skip_special_tokens) const {
+    return std::make_unique<DecodeStream>(shared_from_this(), parts_.decoder->start(/*early=*/true),
+                                          skip_special_tokens);
 }
 
 }  // namespace attune

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "attune/ids.hpp"
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace attune {
+
+/// How one piece of text becomes ids (tokenizer.json's `model`) and what text an id has. Immutable; any thread.
+class TokenModel {
+public:
+    virtual ~TokenModel() = default;
+
+    /// Appends the ids of `piece`. `raw_bytes`: the piece is bytes to be looked up through the byte-level alphabet;
+    /// otherwise it is valid UTF-8 whose characters are vocabulary entries.
+    virtual void encode(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const = 0;
+
+    virtual std::optional<TokenId> id_of(std::string_view token) const = 0;
+    /// Empty for an id that is not in the vocabulary.
+    virtual std::string_view text_of(TokenId id) const = 0;
+    /// One more than the largest id.
+    virtual int id_limit() const = 0;
+};
+
+}  // namespace attune
