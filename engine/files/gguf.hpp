@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,14 +56,21 @@ struct GgufHeader {
     Result<std::optional<double>> real(std::string_view key) const;
     Result<std::optional<bool>> boolean(std::string_view key) const;
     Result<std::optional<std::string>> text(std::string_view key) const;
-    /// Null when absent; a type error unless it is an array of `element` (any integer type for integers).
+    /// Null when absent; a type error unless it is an array of `element` (any integer type for integers, any real type
+    /// for reals).
     Result<const GgufArray*> array(std::string_view key, GgufType element) const;
 };
 
-/// Reads and checks the header only, with pread; never holds more than the header's bytes.
+/// A vocabulary of 256 thousand tokens with its merges makes a header of about 15 MB.
+inline constexpr std::uint64_t kMaxGgufHeaderBytes = 100'000'000;
+
+/// Reads and checks the header only, with pread through a small buffer.
 Result<GgufHeader> read_gguf_header(const std::filesystem::path& path);
-/// The same from a file already open.
-Result<GgufHeader> read_gguf_header(const ReadOnlyFile& file);
+/// The same from a file already open, refusing a header over `max_header_bytes`. `seen` gets the bytes from the file's
+/// start to the end of the header, once and in order: what is parsed is what is hashed. The padding before the data is
+/// no part of it.
+Result<GgufHeader> read_gguf_header(const ReadOnlyFile& file, std::uint64_t max_header_bytes = kMaxGgufHeaderBytes,
+                                    const std::function<void(std::span<const std::byte>)>& seen = {});
 /// The same from bytes already in memory.
 Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file, std::string file_name);
 

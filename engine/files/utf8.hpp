@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string_view>
+
+namespace attune {
+
+/// Whether `text` is well-formed UTF-8 (Unicode's table 3-7: no overlong forms, no surrogates).
+bool is_utf8(std::string_view text);
+
+}  // namespace attune
