@@ -22,9 +22,12 @@ test: build
 	@tools/setup.sh clients
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
+# SAVE=1 keeps the text lines in bench/results/ as well.
 bench: build
 	@tools/setup.sh model
 	@tools/setup.sh clients
+	@tools/setup.sh bench
+	.venv/bin/python bench/text/tokenizer_ratio.py --bench $(BUILD)/text_bench --model models/smollm2 $(if $(filter 1,$(SAVE)),--save)
 	.venv/bin/python bench/run_load.py --attune $(BUILD)/attune --model models/smollm2
 
 # The unit tests under AddressSanitizer and UBSan; the inbox under ThreadSanitizer.

