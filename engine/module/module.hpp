@@ -3,6 +3,7 @@
 #include "attune/ids.hpp"
 #include "attune/result.hpp"
 #include "engine/model/model_shape.hpp"
+#include "engine/module/module_text.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,7 @@ struct LowRankPair {
     int rank = 0;
     float scale = 1.0F;  ///< alpha / r, or alpha / sqrt(r) with rsLoRA; from the true rank
     /// [rank, in]. Empty: (x A^T)[k] is the sum of x[j] over all j = k (mod rank), MiSS's shards (arXiv 2409.15371);
-    /// with rank == in that is x itself, and B a dense change of the weight.
+    /// with rank == in that is x itself, and B a dense change of the weight (which no limit on ranks speaks of).
     std::vector<float> a;
     std::vector<float> b;  // [out, rank]
 };
@@ -120,6 +121,7 @@ struct Module {
     /// aLoRA: everything above acts from the last occurrence of these ids in the prompt on (the first of them
     /// included); nowhere when they do not occur. Empty: everywhere.
     std::vector<TokenId> invocation;
+    std::shared_ptr<const ModuleText> text;  ///< null: chats are written and read as for the base
     int max_rank = 0;
     bool unverified = false;
     std::string base_match;        ///< shape, checkpoint, unverified
@@ -141,6 +143,8 @@ public:
     virtual Result<void> read_rows(std::string_view tensor, std::int64_t first, std::int64_t count,
                                    std::span<float> into) const = 0;
     virtual bool has(std::string_view tensor) const = 0;
+    /// Rounds values to the dtype that matrices are resident in: two that are equal then are one to the base.
+    virtual void round_as_served(std::span<float> values) const = 0;
 };
 
 }  // namespace attune

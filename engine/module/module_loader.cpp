@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -35,6 +36,9 @@ struct Package {
     std::vector<std::byte> config_text;
     PeftConfig config;
 
+    std::string prefix() const {
+        return config_name.substr(0, config_name.size() - std::string("adapter_config.json").size());
+    }
     double scale() const { return manifest ? manifest->adapter_scale : 1.0; }
 };
 
@@ -194,9 +198,42 @@ std::uint64_t host_bytes(const std::vector<LowRankPair>& pairs) {
     return bytes;
 }
 
+using TextFiles = std::map<std::string, std::vector<std::byte>>;
+
+std::uint64_t bytes_of(const TextFiles& files) {
+    std::uint64_t bytes = 0;
+    for (const auto& [name, content] : files) bytes += content.size();
+    return bytes;
+}
+
+void hash_files(GenerationHash& hash, TextFiles::const_iterator from, TextFiles::const_iterator end) {
+    for (; from != end; ++from) {
+        hash.begin_file(from->first, from->second.size());
+        hash.update(from->second);
+    }
+}
+
+Result<std::shared_ptr<const ModuleText>> make_text(const TemplateSource& source, const ModuleLimits& limits) {
+    if (!limits.make_template)
+        return make_error(Errc::invalid_module, "a module with its own chat template needs a base with a tokenizer");
+    auto made = limits.make_template(source);
+    if (!made) return make_error(Errc::invalid_module, "the module's own template: " + made.error().message);
+    return std::shared_ptr<const ModuleText>(std::make_shared<ModuleText>(ModuleText{source, *std::move(made)}));
+}
+
 Result<ModulePtr> read_module(const std::string& name, Package& package, const ModelShape& base,
                               const ModuleLimits& limits) {
+    const auto own = read_own_template(package.files, package.prefix(), limits.base_folder);
+    if (!own) return own.error();
+    std::shared_ptr<const ModuleText> text;
+    if (own->source) {
+        auto made = make_text(*own->source, limits);
+        if (!made) return made.error();
+        text = *std::move(made);
+    }
     GenerationHash hash;
+    const auto after = own->files.lower_bound(package.config_name);
+    hash_files(hash, own->files.begin(), after);
     // "adapter_config.json" comes before "adapter_model.safetensors" in byte order, whatever folder both are in.
     hash.begin_file(package.config_name, package.config_text.size());
     hash.update(package.config_text);
@@ -210,6 +247,7 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
     if (!plan) return plan.error();
     auto pairs = read_pairs(*file, *plan, base, package.scale(), hash);
     if (!pairs) return pairs.error();
+    hash_files(hash, after, own->files.end());
 
     auto module = std::make_shared<Module>();
     module->id = {name, hash.finish(package.manifest ? package.manifest->hashed_json : "")};
@@ -218,7 +256,8 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
     module->base_match = base_match(package);
     module->unverified = module->base_match == "unverified";
     module->pairs = *std::move(pairs);
-    module->host_bytes = host_bytes(module->pairs);
+    module->text = std::move(text);
+    module->host_bytes = host_bytes(module->pairs) + bytes_of(own->files);
     return ModulePtr(std::move(module));
 }
 
@@ -243,16 +282,24 @@ Result<ModuleHeader> inspect_module(const fs::path& path, const ModelShape& base
     if (!header) return header.error();
     const auto plan = plan_lora(*header, package->config, base, limits.max_rank);
     if (!plan) return plan.error();
-    return describe(*package, *header, *plan, base);
+    const auto own = read_own_template(package->files, package->prefix(), limits.base_folder);
+    if (!own) return own.error();
+    ModuleHeader described = describe(*package, *header, *plan, base);
+    described.own_template = own->source.has_value();
+    described.parsed_bytes += bytes_of(own->files);
+    described.file_bytes += bytes_of(own->files);
+    return described;
 }
 
 Result<ModulePtr> load_module(const std::string& name, const fs::path& path, const ModelShape& base,
                               const ModuleLimits& limits) {
     auto package = open_package(path, base, limits);
     if (!package) return package.error();
-    for (const fs::path& folder : {fs::path(), fs::path(package->config_name).parent_path()})
-        if (auto text = check_text_files(package->files, folder, limits.base_folder); !text) return text.error();
+    const auto added = own_added_tokens(package->files, package->prefix(), limits.base_folder);
+    if (!added) return added.error();
     auto module = read_module(name, *package, base, limits);
+    if (module)
+        if (auto rows = check_token_rows(*added, **module); !rows) module = rows.error();
     // First of all faults: half-written files look broken in every other way too.
     if (auto same = package->files.check_unchanged(); !same) return same.error();
     return module;

@@ -4,6 +4,7 @@
 #include "attune/result.hpp"
 #include "attune/route_rule.hpp"
 #include "engine/module/module.hpp"
+#include "engine/module/module_text.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -22,9 +23,10 @@ struct ModuleLimits {
     bool allow_unverified_base = false;
     /// Files of a module must resolve inside one of these, links included; empty: inside the module's own folder.
     std::vector<std::filesystem::path> roots;
-    /// The base's folder: a module's tokenizer and template files are ignored when they are the base's own. Empty: a
-    /// module that brings such files is refused.
+    /// The base's folder: a module's tokenizer and template files are ignored when they mean the base's own.
     std::filesystem::path base_folder;
+    /// Null: a module with a template of its own is refused.
+    MakeTemplate make_template;
 };
 
 /// What the settings allow a module to be. `roots` stays empty: whoever has roots adds them.
@@ -48,6 +50,7 @@ struct ModuleHeader {
     std::vector<std::string> targets;  ///< projections, e.g. q_proj, in table order
     std::uint64_t parsed_bytes = 0;    ///< upper bound of Module::host_bytes; what a load reserves first
     std::uint64_t file_bytes = 0;
+    bool own_template = false;  ///< its chats cannot be prepared before it is loaded
 
     // From the manifest; empty for a plain PEFT folder. Routing, cold, pin and owner count only for trusted roots.
     std::string name;

@@ -1,11 +1,12 @@
 #include "engine/module/text_files.hpp"
 
+#include "engine/files/quote.hpp"
 #include "engine/files/safetensors.hpp"
 #include "engine/module/json_text.hpp"
 
 #include <algorithm>
-#include <string>
-#include <vector>
+#include <system_error>
+#include <utility>
 
 namespace attune {
 namespace {
@@ -14,9 +15,124 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxConfigBytes = 8u << 20;
 constexpr std::uint64_t kMaxTemplateBytes = 1u << 20;
+constexpr const char* kToolTemplate = "additional_chat_templates/tool_use.jinja";
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// ---------------------------------------------------------------- templates
+
+/// What one folder says of templates; `tokens` also where there is no template.
+struct FolderText {
+    std::optional<std::string> usual;
+    std::optional<std::string> with_tools;
+    std::vector<std::pair<std::string, std::string>> tokens;
+};
+
+/// Reads a file of a folder: nothing when it is not there.
+using ReadText =
+    std::function<Result<std::optional<std::vector<std::byte>>>(const std::string& name, std::uint64_t limit)>;
+
+void take_named_tokens(const OrderedJson& config, FolderText& text) {
+    for (const char* name :
+         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+        const OrderedJson& value = member(config, name);
+        const OrderedJson& content = value.is_object() ? member(value, "content") : value;
+        if (content.is_string()) text.tokens.emplace_back(name, content.get<std::string>());
+    }
+}
+
+/// `chat_template` is a text, or a list of named ones.
+Result<void> take_templates(const OrderedJson& config, const std::string& file, FolderText& text) {
+    const OrderedJson& value = member(config, "chat_template");
+    if (value.is_null()) return {};
+    if (value.is_string()) {
+        text.usual = value.get<std::string>();
+        return {};
+    }
+    if (value.is_array())
+        for (const OrderedJson& one : value) {
+            const OrderedJson& source = one.is_object() ? member(one, "template") : value;
+            if (!source.is_string()) continue;
+            if (member(one, "name") == "default") text.usual = source.get<std::string>();
+            if (member(one, "name") == "tool_use") text.with_tools = source.get<std::string>();
+        }
+    if (!text.usual)
+        return make_error(Errc::invalid_module, file + ": chat_template is neither a text nor a list with a default");
+    return {};
+}
+
+Result<FolderText> read_folder(const ReadText& read) {
+    FolderText text;
+    // The later file counts more, as in transformers.
+    for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+        const auto bytes = read(name, kMaxConfigBytes);
+        if (!bytes) return bytes.error();
+        if (!*bytes) continue;
+        const auto config = parse_json_object(**bytes, name);
+        if (!config) return config.error();
+        if (auto taken = take_templates(*config, name, text); !taken) return taken.error();
+        if (name == std::string("tokenizer_config.json")) take_named_tokens(*config, text);
+    }
+    const auto bytes = read("chat_template.jinja", kMaxTemplateBytes);
+    if (!bytes) return bytes.error();
+    if (!*bytes) return text;
+    text.usual = text_of(**bytes);
+    const auto tools = read(kToolTemplate, kMaxTemplateBytes);
+    if (!tools) return tools.error();
+    text.with_tools.reset();
+    if (*tools) text.with_tools = text_of(**tools);
+    return text;
+}
+
+/// The base was read when the server started: what is broken in it by now is not the module's fault.
+FolderText read_base(const fs::path& folder) {
+    if (folder.empty()) return {};
+    auto text = read_folder([&](const std::string& name, std::uint64_t limit) {
+        auto bytes = read_file(folder / name, limit);
+        return Result<std::optional<std::vector<std::byte>>>(bytes ? std::optional(*std::move(bytes)) : std::nullopt);
+    });
+    return text ? *std::move(text) : FolderText{};
+}
+
+// Jinja drops one newline at the end, and a checkout may have changed the others.
+std::string comparable(const std::optional<std::string>& source) {
+    std::string text = source.value_or("");
+    std::erase(text, '\r');
+    if (text.ends_with('\n')) text.pop_back();
+    return text;
+}
+
+bool mentions(const TemplateSource& source, const std::string& name) {
+    return source.usual.find(name) != std::string::npos ||
+           (source.with_tools && source.with_tools->find(name) != std::string::npos);
+}
+
+/// The module's words before the base's; nothing when the outcome is the base's.
+std::optional<TemplateSource> own_source(const FolderText& module, const FolderText& base) {
+    const FolderText& text = module.usual ? module : base;
+    if (!text.usual) return std::nullopt;
+    TemplateSource own{*text.usual, text.with_tools, base.tokens};
+    bool differs = module.usual && (comparable(module.usual) != comparable(base.usual) ||
+                                    comparable(module.with_tools) != comparable(base.with_tools));
+    for (const auto& [name, content] : module.tokens) {
+        auto found = std::find_if(own.named_tokens.begin(), own.named_tokens.end(),
+                                  [&, wanted = &name](const auto& token) { return token.first == *wanted; });
+        if (found == own.named_tokens.end()) found = own.named_tokens.insert(found, {name, ""});
+        // pad_token and its like change with every trainer and are in hardly any template.
+        if (found->second != content && mentions(own, name)) differs = true;
+        found->second = content;
+    }
+    return differs ? std::optional(std::move(own)) : std::nullopt;
+}
+
+// ---------------------------------------------------------------- tokenizers
 
 // Slice by slice: a tokenizer of 20 MB must not be held twice.
-bool same_bytes(const fs::path& left, const fs::path& right) {
+bool same_bytes(const fs::path& left, const fs::path& base_folder, const char* name) {
+    if (base_folder.empty()) return false;
+    const fs::path right = base_folder / name;
     const auto a = ReadOnlyFile::open(left);
     const auto b = ReadOnlyFile::open(right);
     if (!a || !b || a->size() != b->size()) return false;
@@ -32,57 +148,162 @@ bool same_bytes(const fs::path& left, const fs::path& right) {
     return true;
 }
 
-// The template inside a tokenizer_config.json; null when there is none or it cannot be read.
-OrderedJson config_template(const fs::path& config) {
-    const auto bytes = read_file(config, kMaxConfigBytes);
-    if (!bytes) return {};
-    const auto json = parse_json_object(*bytes, "tokenizer_config.json");
-    return json ? member(*json, "chat_template") : OrderedJson();
+Error other_tokenizer(const std::string& file, const std::string& what) {
+    return make_error(Errc::invalid_module, file + ": " + what + "; a module must use its base's tokenizer");
 }
 
-// The base's template, wherever it keeps it.
-OrderedJson base_template(const fs::path& folder) {
-    if (const auto bytes = read_file(folder / "chat_template.jinja", kMaxTemplateBytes))
-        return std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size());
-    return config_template(folder / "tokenizer_config.json");
+/// The base's added tokens, of all files that may list them.
+Result<TokenizerFacts> base_facts(const fs::path& folder) {
+    std::error_code failed;
+    if (folder.empty() || !fs::is_regular_file(folder / "tokenizer.json", failed))
+        return make_error(Errc::invalid_module, "the base has no tokenizer.json to hold it against");
+    auto facts = read_tokenizer_facts(folder / "tokenizer.json", "the base's tokenizer.json");
+    if (!facts) return facts;
+    if (const auto bytes = read_file(folder / "tokenizer_config.json", kMaxConfigBytes))
+        if (const auto config = parse_json_object(*bytes, "tokenizer_config.json"))
+            facts->added.merge(added_tokens_decoder(*config));
+    return facts;
 }
 
-Result<void> check_template(const fs::path& file, const fs::path& base_folder, const std::string& name) {
-    const bool known_base = !base_folder.empty();
-    if (known_base && same_bytes(file, base_folder / name)) return {};
-    OrderedJson own;
-    if (name == "tokenizer_config.json") {
-        own = config_template(file);
-        if (own.is_null()) return {};  // says nothing that the tokenizer's file does not say
-    } else if (const auto bytes = read_file(file, kMaxTemplateBytes)) {
-        own = std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+Result<void> take_new_tokens(const AddedTokenFacts& module, const AddedTokenFacts& base, const std::string& file,
+                             AddedTokenFacts& added) {
+    for (const auto& [content, fact] : module) {
+        const auto known = base.find(content);
+        if (known == base.end())
+            added.emplace(content, fact);
+        else if (!(known->second == fact))
+            return other_tokenizer(file, "added token " + in_quotes(content) + " (id " + std::to_string(fact.id) +
+                                             ") is not as in the base");
     }
-    if (known_base && own == base_template(base_folder)) return {};
-    return make_error(Errc::invalid_module, name + ": a module with its own chat template is not supported yet");
+    return {};
+}
+
+Result<void> compare_tokenizer(const fs::path& file, const std::string& name, const fs::path& base_folder,
+                               AddedTokenFacts& added) {
+    if (same_bytes(file, base_folder, "tokenizer.json")) return {};
+    const auto base = base_facts(base_folder);
+    if (!base) return other_tokenizer(name, base.error().message);
+    const auto own = read_tokenizer_facts(file, name);
+    if (!own) return own.error();
+    for (const auto& [part, digest] : base->parts) {
+        const auto found = own->parts.find(part);
+        if (found == own->parts.end() || found->second != digest)
+            return other_tokenizer(name, "its " + part + " is not the base's");
+    }
+    for (const auto& [part, digest] : own->parts)
+        if (!base->parts.contains(part)) return other_tokenizer(name, "its " + part + " is not the base's");
+    for (const auto& [content, fact] : base->added)
+        if (!own->added.contains(content) && fact.id >= 0)
+            return other_tokenizer(name, "the base's added token " + in_quotes(content) + " is missing");
+    return take_new_tokens(own->added, base->added, name, added);
+}
+
+/// Tokens that only tokenizer_config.json lists count as well.
+Result<void> compare_decoder(const fs::path& file, const std::string& name, const fs::path& base_folder,
+                             AddedTokenFacts& added) {
+    const auto bytes = read_file(file, kMaxConfigBytes);
+    if (!bytes) return make_error(Errc::invalid_module, name + " cannot be read");
+    const auto config = parse_json_object(*bytes, name);
+    if (!config) return config.error();
+    const AddedTokenFacts own = added_tokens_decoder(*config);
+    if (own.empty()) return {};
+    if (const auto base_bytes = read_file(base_folder / "tokenizer_config.json", kMaxConfigBytes);
+        base_bytes && !base_folder.empty())
+        if (const auto base_config = parse_json_object(*base_bytes, name))
+            if (own == added_tokens_decoder(*base_config)) return {};
+    const auto base = base_facts(base_folder);
+    if (!base) return other_tokenizer(name, base.error().message);
+    return take_new_tokens(own, base->added, name, added);
+}
+
+/// The package's top, and the adapter's folder where that is another.
+std::vector<std::string> folders_of(const std::string& prefix) {
+    if (prefix.empty()) return {""};
+    return {prefix, ""};
 }
 
 }  // namespace
 
-Result<void> check_text_files(const PackageFiles& files, const fs::path& folder, const fs::path& base_folder) {
-    const auto relative = [&](const char* name) { return (folder / name).generic_string(); };
-    const bool fast = files.has(relative("tokenizer.json"));
-    for (const char* name :
-         {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json"}) {
-        // The other files only feed tokenizer.json, which decides where it is there.
-        if (!files.has(relative(name)) || (fast && std::string(name) != "tokenizer.json")) continue;
-        const auto file = files.resolve(relative(name));
-        if (!file) return file.error();
-        if (base_folder.empty() || !same_bytes(*file, base_folder / name))
-            return make_error(Errc::invalid_module,
-                              std::string(name) + ": a module with its own tokenizer is not supported yet");
+Result<OwnTemplate> read_own_template(PackageFiles& files, const std::string& prefix, const fs::path& base_folder) {
+    OwnTemplate own;
+    FolderText text;
+    for (const std::string& folder : folders_of(prefix)) {
+        auto found = read_folder(
+            [&](const std::string& name, std::uint64_t limit) -> Result<std::optional<std::vector<std::byte>>> {
+                const std::string relative = folder + name;
+                if (!files.has(relative)) return std::optional<std::vector<std::byte>>();
+                const auto file = files.open(relative);
+                if (!file) return file.error();
+                if (file->size() > limit)
+                    return make_error(Errc::invalid_module, relative + " has " + std::to_string(file->size()) +
+                                                                " bytes, the limit is " + std::to_string(limit));
+                std::vector<std::byte> bytes(file->size());
+                if (auto read = file->read(0, bytes); !read) return read.error();
+                own.files[relative] = bytes;
+                return std::optional(std::move(bytes));
+            });
+        if (!found) return found.error();
+        // The adapter's folder was written by whoever trained it; the package's top only fills what it leaves open.
+        if (!text.usual && found->usual) {
+            text.usual = std::move(found->usual);
+            text.with_tools = std::move(found->with_tools);
+        }
+        if (text.tokens.empty()) text.tokens = std::move(found->tokens);
     }
-    for (const char* name : {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"}) {
-        if (!files.has(relative(name))) continue;
-        const auto file = files.resolve(relative(name));
-        if (!file) return file.error();
-        if (auto same = check_template(*file, base_folder, name); !same) return same.error();
+    if (own.files.empty()) return own;
+    own.source = own_source(text, read_base(base_folder));
+    if (!own.source) own.files.clear();
+    return own;
+}
+
+Result<AddedTokenFacts> own_added_tokens(const PackageFiles& files, const std::string& prefix,
+                                         const fs::path& base_folder) {
+    AddedTokenFacts added;
+    for (const std::string& folder : folders_of(prefix)) {
+        const bool fast = files.has(folder + "tokenizer.json");
+        for (const char* name : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json",
+                                 "vocab.txt", "merges.txt", "added_tokens.json"}) {
+            const std::string relative = folder + name;
+            const bool is_config = name == std::string("tokenizer_config.json");
+            // The slow tokenizers' files only feed tokenizer.json, which decides where it is there.
+            if (!files.has(relative) || (fast && !is_config && name != std::string("tokenizer.json"))) continue;
+            const auto file = files.resolve(relative);
+            if (!file) return file.error();
+            Result<void> same;
+            if (name == std::string("tokenizer.json"))
+                same = compare_tokenizer(*file, relative, base_folder, added);
+            else if (is_config)
+                same = compare_decoder(*file, relative, base_folder, added);
+            else if (!same_bytes(*file, base_folder, name))
+                same = other_tokenizer(relative, "it is not the base's");
+            if (!same) return same.error();
+        }
     }
-    return {};
+    return added;
+}
+
+std::vector<TokenId> token_rows(const Module& module) {
+    return module.embedding ? module.embedding->tokens : std::vector<TokenId>();
+}
+
+Result<void> check_token_rows(const AddedTokenFacts& added, const Module& module) {
+    if (added.empty()) return {};
+    const std::vector<TokenId> rows = token_rows(module);
+    std::string missing;
+    int more = 0;
+    for (const auto& [content, fact] : added) {
+        if (std::find(rows.begin(), rows.end(), fact.id) != rows.end()) continue;
+        constexpr std::size_t kNamed = 300;  // bytes of names; the rest is counted
+        if (missing.size() > kNamed)
+            ++more;
+        else
+            missing += (missing.empty() ? "" : ", ") + in_quotes(content) + " (id " + std::to_string(fact.id) + ")";
+    }
+    if (missing.empty())
+        return make_error(Errc::invalid_module,
+                          "the module's added tokens are not supported yet: they need a tokenizer of its own");
+    if (more > 0) missing += " and " + std::to_string(more) + " more";
+    return make_error(Errc::invalid_module, "added token " + missing + " has no row in these weights");
 }
 
 }  // namespace attune

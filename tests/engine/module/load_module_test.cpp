@@ -164,40 +164,5 @@ TEST_CASE_METHOD(ModuleFolder, "files that have no effect on a result do not mat
     CHECK(load(*this)->id.generation == generation);
 }
 
-TEST_CASE_METHOD(ModuleFolder, "the base's own tokenizer and template beside an adapter are ignored",
-                 "[engine][module][B28]") {
-    ModuleFolder base;
-    const std::string tokenizer(200000, 't');
-    base.write_text("tokenizer.json", tokenizer);
-    base.write_text("chat_template.jinja", "{{ messages }}");
-    write();
-    const std::string generation = load(*this)->id.generation;
-    write_text("tokenizer.json", tokenizer);
-    write_text("chat_template.jinja", "{{ messages }}");
-    write_text("tokenizer_config.json", R"({"chat_template":"{{ messages }}","padding_side":"left"})");
-    write_text("special_tokens_map.json", "{}");
-    write_text("vocab.json", "{}");
-
-    ModuleLimits limits;
-    limits.base_folder = base.path();
-    CHECK(load(*this, limits)->id.generation == generation);
-
-    const auto fault = [&](const ModuleLimits& with) {
-        const auto module = load_module("m", path(), small_base(), with);
-        return module ? "" : module.error().message;
-    };
-    CHECK(fault({}) == "tokenizer.json: a module with its own tokenizer is not supported yet");
-    write_text("tokenizer.json", tokenizer.substr(1) + "u");
-    CHECK(fault(limits) == "tokenizer.json: a module with its own tokenizer is not supported yet");
-    write_text("tokenizer.json", tokenizer);
-    write_text("chat_template.jinja", "{{ other }}");
-    CHECK(fault(limits) == "chat_template.jinja: a module with its own chat template is not supported yet");
-    std::filesystem::remove(path() / "chat_template.jinja");
-    write_text("tokenizer_config.json", R"({"chat_template":"{{ other }}"})");
-    CHECK(fault(limits) == "tokenizer_config.json: a module with its own chat template is not supported yet");
-    write_text("tokenizer_config.json", R"({"model_max_length":2048})");
-    CHECK(fault(limits).empty());
-}
-
 }  // namespace
 }  // namespace attune
