@@ -119,8 +119,9 @@ void EngineImpl::read_logits(const torch::Tensor& hidden, StepReport& report) {
     const auto vocab = static_cast<std::size_t>(shape_.vocab_size);
     for (std::size_t first = 0; first < logit_rows_.size(); first += kLogitRows) {
         const std::size_t count = std::min(logit_rows_.size() - first, static_cast<std::size_t>(kLogitRows));
-        const torch::Tensor picked = pick_rows(hidden, std::span(batch_.logit_rows).subspan(first, count));
-        const torch::Tensor logits = model_->logits(picked).to(torch::kCPU, torch::kFloat32).contiguous();
+        const auto rows = std::span(batch_.logit_rows).subspan(first, count);
+        const torch::Tensor logits =
+            model_->logits(pick_rows(hidden, rows), batch_, slots_, rows).to(torch::kCPU, torch::kFloat32).contiguous();
         const float* values = logits.const_data_ptr<float>();  // [count, vocab]
         for (std::size_t i = 0; i < count; ++i) use_row(logit_rows_[first + i], {values + i * vocab, vocab}, report);
     }

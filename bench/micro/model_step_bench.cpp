@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
     for (int step = 0; step < std::stoi(options["steps"]) + 1; ++step) {
         const auto begin = Clock::now();
         const std::clock_t used = std::clock();
-        model.logits(model.forward(batch, kv, slots).index_select(0, wanted));
+        model.logits(model.forward(batch, kv, slots).index_select(0, wanted), batch, slots, batch.logit_rows);
         // The first step touches fresh memory.
         if (step == 0) continue;
         seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace attune {
 
@@ -119,6 +120,32 @@ void KvCache::write(int layer, const torch::Tensor& k, const torch::Tensor& v, c
     keys_[at].index_put_({step.row_blocks, Slice(), Slice(), step.row_offsets}, k.reshape(rows).to(dtype));
     values_[at].index_put_({step.row_blocks, Slice(), step.row_offsets, Slice(0, shape_.head_dim)},
                            v.reshape(rows).to(dtype));
+}
+
+void KvCache::write_prefix(std::span<const BlockId> blocks, const PrefixSegment& prefix) {
+    // A step of one sequence that holds nothing else.
+    Batch batch;
+    batch.tokens.assign(static_cast<std::size_t>(prefix.tokens), 0);
+    batch.positions.resize(batch.tokens.size());
+    std::iota(batch.positions.begin(), batch.positions.end(), 0);
+    batch.blocks.assign(blocks.begin(), blocks.end());
+    batch.sequences = {{0, prefix.tokens, 0, 0, static_cast<int>(blocks.size())}};
+    const KvStep step = prepare(batch);
+
+    const std::int64_t width = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
+    const auto rows = static_cast<std::size_t>(prefix.tokens * width);
+    const std::size_t values = rows * static_cast<std::size_t>(shape_.layer_count());
+    TORCH_CHECK(prefix.keys.size() == values && prefix.values.size() == values, "a prefix of another base's shape");
+    TORCH_CHECK(prefix.tokens <= static_cast<int>(blocks.size()) * kBlockTokens, "a prefix without its blocks");
+    const torch::NoGradGuard no_grad;
+    for (int layer = 0; layer < shape_.layer_count(); ++layer) {
+        const auto part = [&](const std::vector<float>& all) {
+            // from_blob wants a pointer to non-const; it is only read.
+            auto* from = const_cast<float*>(all.data()) + static_cast<std::size_t>(layer) * rows;
+            return torch::from_blob(from, {prefix.tokens, width}).to(keys_.front().device());
+        };
+        write(layer, part(prefix.keys), part(prefix.values), step);
+    }
 }
 
 torch::Tensor KvCache::attend(int layer, const torch::Tensor& q, const KvStep& step) const {

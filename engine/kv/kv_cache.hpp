@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/model/model_shape.hpp"
+#include "engine/module/module.hpp"
 #include "engine/schedule/batch.hpp"
 
 #include <torch/torch.h>
@@ -47,6 +48,10 @@ public:
     /// q: [rows, heads * head_dim] float32 -> the same shape. Causal, with the layer's window; reads what write()
     /// stored, also for the step's own rows.
     torch::Tensor attend(int layer, const torch::Tensor& q, const KvStep& step) const;
+
+    /// A module's prefix at positions 0.. of `blocks`, in every layer, rounded to the cache's dtype; a position in the
+    /// last block behind it is left as it is. The caller owns the blocks and shares them as it likes.
+    void write_prefix(std::span<const BlockId> blocks, const PrefixSegment& prefix);
 
     /// Copies whole blocks (from, to) in every layer: copy on write of a partly filled block.
     void copy(std::span<const std::pair<BlockId, BlockId>> pairs);

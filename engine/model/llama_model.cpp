@@ -210,7 +210,8 @@ torch::Tensor LlamaModel::mlp_part(int index, const torch::Tensor& x, const Pass
     return pass.touch(index, Projection::down, inner, out);
 }
 
-torch::Tensor LlamaModel::logits(const torch::Tensor& hidden) const {
+torch::Tensor LlamaModel::logits(const torch::Tensor& hidden, const Batch& /*batch*/, const ModuleSlots& /*slots*/,
+                                 std::span<const std::int32_t> /*rows*/) const {
     return columns(head_->matmul(hidden), *head_, 0).contiguous();
 }
 

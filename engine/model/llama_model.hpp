@@ -35,7 +35,9 @@ public:
     const ModelShape& shape() const override { return config_.shape; }
     torch::Tensor forward(const Batch& batch, KvCache& kv, const ModuleSlots& slots) const override;
     torch::Tensor forward_plain(const Batch& batch, const ModuleSlots& slots) const override;
-    torch::Tensor logits(const torch::Tensor& hidden) const override;
+    using Model::logits;
+    torch::Tensor logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots,
+                         std::span<const std::int32_t> rows) const override;
     std::shared_ptr<BaseAudit> audit() const override { return audit_; }
     std::uint64_t weight_bytes() const override;
 

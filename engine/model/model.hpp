@@ -10,6 +10,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,8 +40,16 @@ public:
     /// be differentiated in what the slots hold; it is also what the paged path is tested against.
     virtual torch::Tensor forward_plain(const Batch& batch, const ModuleSlots& slots) const = 0;
 
-    /// hidden: [n, hidden_size] -> [n, vocab_size], float32. A second call, so that a sequence may ask for 0..k rows.
-    virtual torch::Tensor logits(const torch::Tensor& hidden) const = 0;
+    /// hidden: [n, hidden_size], row i being the step's row rows[i] (ascending) -> [n, vocab_size], float32. A second
+    /// call, so that a sequence may ask for 0..k rows. The step's modules act here too, where they touch the head.
+    virtual torch::Tensor logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots,
+                                 std::span<const std::int32_t> rows) const = 0;
+    /// Of every row of the step.
+    torch::Tensor logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots) const {
+        std::vector<std::int32_t> rows(static_cast<std::size_t>(batch.rows()));
+        std::iota(rows.begin(), rows.end(), 0);
+        return logits(hidden, batch, slots, rows);
+    }
 
     /// For the auditor: reads and hashes resident weights from another thread. Lives as long as the model.
     virtual std::shared_ptr<BaseAudit> audit() const = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attune/ids.hpp"
+#include "attune/request.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -29,6 +30,9 @@ struct BatchSequence {
 /// inside a sequence) and say which modules touch them, in CSR form: segment s covers rows
 /// [segment_rows[s], segment_rows[s + 1]) and uses segment_slots[segment_offsets[s] .. segment_offsets[s + 1]);
 /// an empty list is the base.
+///
+/// Virtual tokens of a soft prompt are negative: -1 - i is row i of the SoftPrompt of the segment's module that has
+/// one.
 struct Batch {
     std::vector<TokenId> tokens;          // [rows]
     std::vector<std::int32_t> positions;  // [rows], 0-based position in its sequence
@@ -38,6 +42,7 @@ struct Batch {
     std::vector<std::int32_t> segment_rows;     // [segments + 1], ascending, from 0 to rows
     std::vector<std::int32_t> segment_offsets;  // [segments + 1]
     std::vector<SlotWeight> segment_slots;
+    std::vector<Combine> segment_combine;  // [segments], how the states of a segment's modules combine; empty: sequence
 
     std::vector<std::int32_t> logit_rows;  // rows whose logits are wanted, ascending; 0..k per sequence
 

@@ -55,7 +55,8 @@ public:
         return hidden;
     }
 
-    torch::Tensor logits(const torch::Tensor& hidden) const override {
+    torch::Tensor logits(const torch::Tensor& hidden, const Batch& /*batch*/, const ModuleSlots& /*slots*/,
+                         std::span<const std::int32_t> /*rows*/) const override {
         const std::int64_t rows = hidden.size(0);
         knobs_->most_logit_rows = std::max(knobs_->most_logit_rows, static_cast<int>(rows));
         torch::Tensor logits = torch::zeros({rows, shape_.vocab_size});

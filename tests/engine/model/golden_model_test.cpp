@@ -36,7 +36,7 @@ struct Setup {
     /// Logits of every row of the step.
     std::vector<std::vector<float>> run(const Batch& batch) {
         const c10::InferenceMode guard;
-        return rows(model->logits(model->forward(batch, *kv, *slots)));
+        return rows(model->logits(model->forward(batch, *kv, *slots), batch, *slots));
     }
 
     static std::vector<std::vector<float>> rows(const torch::Tensor& logits) {
@@ -185,7 +185,8 @@ TEST_CASE("the paged path and the plain one give the same logits", "[engine][mod
     const Batch batch = setup.steps.step({{&a, 11}, {&b, 18}});
     const auto paged = setup.run(batch);
     const c10::InferenceMode guard;
-    const auto plain = Setup::rows(setup.model->logits(setup.model->forward_plain(batch, *setup.slots)));
+    const auto plain =
+        Setup::rows(setup.model->logits(setup.model->forward_plain(batch, *setup.slots), batch, *setup.slots));
     for (std::size_t row = 0; row < paged.size(); ++row)
         CHECK(golden::max_difference(paged[row], plain[row]) <= golden::kTolerance);
 }

@@ -173,7 +173,7 @@ TEST_CASE("bfloat16 files serve as float32 and bfloat16 with equal values", "[en
         batch.segment_offsets = {0, 0};
         const ModuleSlots slots((*model)->shape(), {1 << 16, torch::kFloat32, 64}, torch::kCPU);
         const c10::InferenceMode guard;
-        logits[i++] = (*model)->logits((*model)->forward_plain(batch, slots));
+        logits[i++] = (*model)->logits((*model)->forward_plain(batch, slots), batch, slots);
     }
     // On our kernels bfloat16 weights are widened, so the arithmetic is the same to the last bit.
     CHECK(torch::equal(logits[0], logits[1]));

@@ -88,7 +88,7 @@ struct Setup {
 
     torch::Tensor logits(const Batch& batch) {
         const c10::InferenceMode guard;
-        return model->logits(model->forward(batch, *kv, *slots)).contiguous();
+        return model->logits(model->forward(batch, *kv, *slots), batch, *slots).contiguous();
     }
 };
 
