@@ -2,6 +2,7 @@
 
 #include "engine/files/half.hpp"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -21,49 +22,59 @@ float half_at(const Byte* at) {
     return half_to_float(bits);
 }
 
+// A block of 32 unpacks to small integers first and is scaled then: two plain loops the compiler turns into vectors.
+template <class T>
+void scale_all(const T* __restrict values, float scale, float* __restrict to) {
+    for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(values[i]);
+}
+template <class T>
+void scale_all(const T* __restrict values, float scale, float minimum, float* __restrict to) {
+    for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(values[i]) + minimum;
+}
+
 // 32 values: the low nibbles of 16 bytes, then the high ones.
+void nibbles(const Byte* __restrict packed, std::int8_t offset, std::int8_t* __restrict values) {
+    for (int i = 0; i < 16; ++i) values[i] = static_cast<std::int8_t>((packed[i] & 15) - offset);
+    for (int i = 0; i < 16; ++i) values[i + 16] = static_cast<std::int8_t>((packed[i] >> 4) - offset);
+}
+
 void q4_0(const Byte* __restrict block, float* __restrict to) {
-    const float scale = half_at(block);
-    const Byte* packed = block + 2;
-    for (int i = 0; i < 16; ++i) {
-        to[i] = scale * static_cast<float>((packed[i] & 15) - 8);
-        to[i + 16] = scale * static_cast<float>((packed[i] >> 4) - 8);
-    }
+    std::int8_t values[32];
+    nibbles(block + 2, 8, values);
+    scale_all(values, half_at(block), to);
 }
 
 void q4_1(const Byte* __restrict block, float* __restrict to) {
-    const float scale = half_at(block);
-    const float minimum = half_at(block + 2);
-    const Byte* packed = block + 4;
-    for (int i = 0; i < 16; ++i) {
-        to[i] = scale * static_cast<float>(packed[i] & 15) + minimum;
-        to[i + 16] = scale * static_cast<float>(packed[i] >> 4) + minimum;
-    }
+    std::int8_t values[32];
+    nibbles(block + 4, 0, values);
+    scale_all(values, half_at(block), half_at(block + 2), to);
 }
 
-// Bit i of `high` is the fifth bit of value i.
-void five_bits(const Byte* __restrict high, const Byte* __restrict packed, std::int32_t* __restrict values) {
+// As Q4_0 and Q4_1, and bit i of 32 more bits is the fifth bit of value i. Looked up, as SSE2 has no shift by lane.
+constexpr auto kBit = [] {
+    std::array<std::uint32_t, 32> bits{};
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = 1U << i;
+    return bits;
+}();
+void five_bits(const Byte* __restrict high, const Byte* __restrict packed, int offset,
+               std::int32_t* __restrict values) {
+    std::int8_t low[32];
+    nibbles(packed, 0, low);
     std::uint32_t bits;
     std::memcpy(&bits, high, sizeof bits);
-    for (unsigned i = 0; i < 16; ++i) {
-        values[i] = static_cast<std::int32_t>((packed[i] & 15U) | (((bits >> i) & 1U) << 4));
-        values[i + 16] = static_cast<std::int32_t>((packed[i] >> 4) | (((bits >> (i + 16)) & 1U) << 4));
-    }
+    for (std::size_t i = 0; i < 32; ++i) values[i] = low[i] + ((bits & kBit[i]) != 0 ? 16 : 0) - offset;
 }
 
 void q5_0(const Byte* __restrict block, float* __restrict to) {
-    const float scale = half_at(block);
     std::int32_t values[32];
-    five_bits(block + 2, block + 6, values);
-    for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(values[i] - 16);
+    five_bits(block + 2, block + 6, 16, values);
+    scale_all(values, half_at(block), to);
 }
 
 void q5_1(const Byte* __restrict block, float* __restrict to) {
-    const float scale = half_at(block);
-    const float minimum = half_at(block + 2);
     std::int32_t values[32];
-    five_bits(block + 4, block + 8, values);
-    for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(values[i]) + minimum;
+    five_bits(block + 4, block + 8, 0, values);
+    scale_all(values, half_at(block), half_at(block + 2), to);
 }
 
 void q8_0(const Byte* __restrict block, float* __restrict to) {

@@ -5,7 +5,7 @@
 
 namespace attune {
 
-/// IEEE binary16 to float, exactly. Branch-free, so that loops over it vectorise.
+/// IEEE binary16 to float, exactly. Loops over it vectorise where -fno-trapping-math lets both arms be computed.
 inline float half_to_float(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16;
     const std::uint32_t magnitude = half & 0x7FFFU;
