@@ -130,6 +130,65 @@ constexpr auto kUnity = std::to_array<std::string_view>({
     "residual_multiplier",
 });
 
+constexpr auto kGgufUsed = std::to_array<std::string_view>({
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.sliding_window",
+    "attention.value_length",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scale_linear",
+    "rope.scaling.factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.type",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "vocab_size",
+});
+
+// tensor_data_layout names the order of q's and k's rows, which every file of the architecture has.
+constexpr auto kGgufHarmless = std::to_array<std::string_view>({
+    "decoder_start_token_id",
+    "rope.scaling.finetuned",
+    "tensor_data_layout",
+});
+
+constexpr auto kGgufOff = std::to_array<std::string_view>({
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "attention.scale",
+    "attention.shared_kv_layers",
+    "attn_logit_softcapping",
+    "expert_count",
+    "expert_feed_forward_length",
+    "expert_shared_count",
+    "expert_used_count",
+    "final_logit_softcapping",
+    "leading_dense_block_count",
+    "n_deepstack_layers",
+    "nextn_predict_layers",
+    "pooling_type",
+    "rope.scaling.yarn_log_multiplier",
+    "use_parallel_residual",
+});
+
+constexpr auto kGgufUnity = std::to_array<std::string_view>({
+    "attention.causal",
+    "attention.output_scale",
+    "embedding_scale",
+    "logit_scale",
+    "residual_scale",
+    "rope.scaling.attn_factor",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_ext_factor",
+});
+
 template <std::size_t N>
 bool contains(const std::array<std::string_view, N>& keys, std::string_view key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -142,6 +201,14 @@ ConfigKey classify_config_key(std::string_view key) {
     if (contains(kHarmless, key)) return ConfigKey::harmless;
     if (contains(kOff, key)) return ConfigKey::off;
     if (contains(kUnity, key)) return ConfigKey::unity;
+    return ConfigKey::unknown;
+}
+
+ConfigKey classify_gguf_key(std::string_view key) {
+    if (contains(kGgufUsed, key)) return ConfigKey::used;
+    if (contains(kGgufHarmless, key)) return ConfigKey::harmless;
+    if (contains(kGgufOff, key)) return ConfigKey::off;
+    if (contains(kGgufUnity, key)) return ConfigKey::unity;
     return ConfigKey::unknown;
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 namespace attune {
 
@@ -26,9 +27,10 @@ struct RopeConfig {
     double beta_slow = 1.0;
     bool truncate = true;           ///< yarn: round the correction range to whole dimensions
     double attention_factor = 1.0;  ///< multiplies cos and sin; resolved from factor and mscale for yarn
+    std::vector<float> factors;     ///< divide the frequencies; [head_dim / 2] or empty (GGUF: rope_freqs.weight)
 };
 
-/// Everything of config.json that the mathematics needs, beyond the dimensions every room sees.
+/// Everything of a model's description that the mathematics needs, beyond the dimensions every room sees.
 struct ModelConfig {
     ModelShape shape;
     RopeConfig rope;
@@ -43,7 +45,7 @@ struct ModelConfig {
 /// missing or malformed one.
 Result<ModelConfig> parse_model_config(std::string_view text);
 
-/// The same from a folder's config.json.
-Result<ModelConfig> read_model_config(const std::filesystem::path& folder);
+/// The same from a model path: a folder's config.json, or a GGUF file's metadata (gguf_config.hpp).
+Result<ModelConfig> read_model_config(const std::filesystem::path& model);
 
 }  // namespace attune

@@ -1,6 +1,9 @@
 #include "engine/model/model_shape.hpp"
 
+#include "engine/files/gguf.hpp"
+#include "engine/files/model_path.hpp"
 #include "engine/model/config_keys.hpp"
+#include "engine/model/gguf_config.hpp"
 #include "engine/model/model_config.hpp"
 #include "engine/model/rope_config.hpp"
 
@@ -303,23 +306,29 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
     return model;
 }
 
-Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
-    auto text = read_text(folder / "config.json");
+Result<ModelConfig> read_model_config(const std::filesystem::path& model) {
+    if (is_gguf_file(model)) return read_gguf_config(model);
+    auto text = read_text(model / "config.json");
     if (!text) return text.error();
     return parse_model_config(*text);
 }
 
-Result<ModelShape> read_model_shape(const std::filesystem::path& folder) {
-    auto config = read_model_config(folder);
+Result<ModelShape> read_model_shape(const std::filesystem::path& model) {
+    auto config = read_model_config(model);
     if (!config) return config.error();
     return std::move(config->shape);
 }
 
-Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& folder) {
+Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& model) {
+    if (is_gguf_file(model)) {
+        auto header = read_gguf_header(model);
+        if (!header) return header.error();
+        return gguf_end_tokens(*header);
+    }
     for (const char* name : {"generation_config.json", "config.json"}) {
         std::error_code ignored;
-        if (!std::filesystem::exists(folder / name, ignored)) continue;
-        auto text = read_text(folder / name);
+        if (!std::filesystem::exists(model / name, ignored)) continue;
+        auto text = read_text(model / name);
         if (!text) return text.error();
         const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
         if (!config.is_object()) return make_error(Errc::invalid_argument, std::string(name) + ": not a JSON object");

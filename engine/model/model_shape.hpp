@@ -42,10 +42,14 @@ struct ModelShape {
     int out_features(Projection projection) const;
 };
 
-/// Only config.json: dimensions, and refusals by name of whatever would change the result. Without weights or torch.
-Result<ModelShape> read_model_shape(const std::filesystem::path& folder);
+/// `model` below is a model path: a Hugging Face folder or a GGUF file.
 
-/// `eos_token_id` of generation_config.json, else of config.json: one id or a list. Empty when neither names one.
-Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& folder);
+/// Only config.json or the GGUF header: dimensions, and refusals by name of whatever would change the result. Without
+/// weights or torch.
+Result<ModelShape> read_model_shape(const std::filesystem::path& model);
+
+/// `eos_token_id` of generation_config.json, else of config.json: one id or a list. Of a GGUF file its eos, eot and eom
+/// tokens. Empty when nothing names one.
+Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& model);
 
 }  // namespace attune

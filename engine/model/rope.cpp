@@ -52,9 +52,7 @@ torch::Tensor yarn(const RopeConfig& rope, int head_dim, const torch::Tensor& sp
     return 1.0 / (rope.factor * speeds) * (1 - keep) + 1.0 / speeds * keep;
 }
 
-}  // namespace
-
-torch::Tensor inverse_frequencies(const RopeConfig& rope, int head_dim) {
+torch::Tensor by_kind(const RopeConfig& rope, int head_dim) {
     const torch::Tensor speeds = powers(rope, head_dim);
     switch (rope.kind) {
         case RopeKind::standard:
@@ -67,6 +65,14 @@ torch::Tensor inverse_frequencies(const RopeConfig& rope, int head_dim) {
             return yarn(rope, head_dim, speeds);
     }
     return {};
+}
+
+}  // namespace
+
+torch::Tensor inverse_frequencies(const RopeConfig& rope, int head_dim) {
+    const torch::Tensor frequencies = by_kind(rope, head_dim);
+    if (rope.factors.empty()) return frequencies;
+    return frequencies / torch::tensor(rope.factors);
 }
 
 Rope::Rope(const RopeConfig& rope, int head_dim, torch::Device device)
