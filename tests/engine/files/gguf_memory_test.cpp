@@ -85,9 +85,11 @@ TEST_CASE(
         GgufType element;
         std::uint64_t count;
         std::size_t factor;  // bytes in memory for a byte of the file
+        std::size_t least;   // bytes of the file for an element
     };
-    for (const Shape& shape : {Shape{"u8", GgufType::u8, kBytes, 8}, Shape{"strings", GgufType::string, kBytes / 8, 4},
-                               Shape{"arrays", GgufType::array, kBytes / 12, 10}}) {
+    for (const Shape& shape :
+         {Shape{"u8", GgufType::u8, kBytes, 8, 1}, Shape{"strings", GgufType::string, kBytes / 8, 4, 8},
+          Shape{"arrays", GgufType::array, kBytes / 12, 10, 12}}) {
         // All zeros: values, empty strings, empty arrays of u8.
         const auto bytes = GgufBytes().key("k", GgufType::array).array(shape.element, shape.count).file(kBytes);
         bool reads = false;
@@ -96,8 +98,9 @@ TEST_CASE(
         CHECK(reads);
         CHECK(taken <= kSlack + shape.factor * bytes.size());
         CHECK(taken > bytes.size());
-        // One element more than can be there takes nothing.
-        const auto wrong = GgufBytes().key("k", GgufType::array).array(shape.element, bytes.size()).file(kBytes - 64);
+        // More elements than can be there take nothing.
+        const auto wrong =
+            GgufBytes().key("k", GgufType::array).array(shape.element, bytes.size() / shape.least).file(kBytes - 64);
         CHECK(peak_of([&] { reads = static_cast<bool>(parse_gguf_header(wrong, "x.gguf")); }) <= kSlack);
         CHECK_FALSE(reads);
     }

@@ -73,6 +73,10 @@ TEST_CASE("a GGUF fault is named with its tensor", "[engine][files][gguf]") {
     CHECK(fault_of(GgufBytes().tensor("a", {8}, kF32, 0xFFFFFFFFFFFFFFE0), 64) ==
           "x.gguf: tensor \"a\": its 32 bytes (F32, extents [8]) at offset 18446744073709551584 do not lie in the "
           "64 bytes of data");
+    // 2^64 - 32 bytes at offset 32 end at 0 where a sum wraps.
+    CHECK(fault_of(GgufBytes().tensor("a", {(std::uint64_t{1} << 62) - 8}, kF32, 32), 64) ==
+          "x.gguf: tensor \"a\": its 18446744073709551584 bytes (F32, extents [4611686018427387896]) at offset 32 do "
+          "not lie in the 64 bytes of data");
     CHECK(fault_of(GgufBytes().tensor("a", {8}, kF32, 4), 64) ==
           "x.gguf: tensor \"a\": its offset 4 is no multiple of the alignment, 32");
     CHECK(fault_of(GgufBytes().tensor("a", {33, 2}, 2, 0), 64) ==
@@ -94,6 +98,21 @@ TEST_CASE("a GGUF fault is named with its tensor", "[engine][files][gguf]") {
           "x.gguf: tensor \"a\" shares bytes with tensor \"b\"");
     CHECK(fault_of(GgufBytes().tensor(std::string_view("a\0b", 3), {8}, kF32, 0), 64) ==
           "x.gguf: tensor 1 of 1: its name holds a NUL byte");
+}
+
+TEST_CASE("GGUF counts that cannot be true are named before anything is read by them", "[engine][files][gguf]") {
+    const auto claimed = [](std::uint64_t tensors, std::uint64_t keys) {
+        auto bytes = GgufBytes().file(1400);
+        std::memcpy(bytes.data() + 8, &tensors, 8);
+        std::memcpy(bytes.data() + 16, &keys, 8);
+        const auto header = parse_gguf_header(bytes, "x.gguf");
+        return header ? "" : header.error().message;
+    };
+    CHECK(claimed(0, 0).empty());
+    CHECK(claimed(0, 101) == "x.gguf: 101 keys do not fit into the 1408 bytes that follow");
+    CHECK(claimed(57, 0) == "x.gguf: 57 tensors do not fit into the 1408 bytes that follow");
+    CHECK(claimed(0, 100) == "x.gguf: key 1 of 100: its name is empty");
+    CHECK(claimed(56, 0) == "x.gguf: tensor 1 of 56: its name is empty");
 }
 
 TEST_CASE("GGUF tensors are listed by name, row-major, at their place in the file", "[engine][files][gguf]") {
