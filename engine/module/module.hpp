@@ -143,6 +143,8 @@ public:
     virtual Result<void> read_rows(std::string_view tensor, std::int64_t first, std::int64_t count,
                                    std::span<float> into) const = 0;
     virtual bool has(std::string_view tensor) const = 0;
+    /// Rounds values to the dtype that matrices are resident in: two that are equal then are one to the base.
+    virtual void round_as_served(std::span<float> values) const = 0;
 };
 
 }  // namespace attune

@@ -3,15 +3,12 @@
 #include "attune/settings.hpp"
 #include "engine/files/quote.hpp"
 #include "engine/files/safetensors.hpp"
-#include "engine/module/lora_plan.hpp"
+#include "engine/module/adapter_plan.hpp"
 #include "engine/module/manifest.hpp"
 #include "engine/module/package_files.hpp"
 #include "engine/module/peft_config.hpp"
 #include "engine/module/text_files.hpp"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <system_error>
@@ -22,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kSliceBytes = 256u << 10;  // staging while weights are read, hashed and converted
 constexpr std::uint64_t kMaxHeaderBytes = 4u << 20;
 
 // All that is known of a module before its weights are read.
@@ -86,35 +82,15 @@ Result<Package> open_package(const fs::path& path, const ModelShape& base, const
     return package;
 }
 
-std::uint64_t parsed_bytes(const std::vector<PlannedPair>& plan, const ModelShape& base) {
-    std::uint64_t bytes = plan.size() * sizeof(LowRankPair);
-    for (const PlannedPair& pair : plan)
-        bytes += sizeof(float) * static_cast<std::uint64_t>(pair.rank) *
-                 static_cast<std::uint64_t>(base.in_features(pair.projection) + base.out_features(pair.projection));
-    return bytes;
-}
-
-int largest_rank(const std::vector<PlannedPair>& plan) {
-    int rank = 0;
-    for (const PlannedPair& pair : plan) rank = std::max(rank, pair.rank);
-    return rank;
-}
-
 std::string base_match(const Package& package) { return package.manifest ? package.manifest->base_match : "shape"; }
 
-ModuleHeader describe(const Package& package, const SafetensorsHeader& header, const std::vector<PlannedPair>& plan,
-                      const ModelShape& base) {
+ModuleHeader describe(const Package& package, const SafetensorsHeader& header, const AdapterPlan& plan) {
     ModuleHeader out;
     out.source = package.files.source();
-    out.kind = "lora";
-    out.max_rank = largest_rank(plan);
-    for (int i = 0; i < kProjections; ++i) {
-        const auto projection = static_cast<Projection>(i);
-        if (std::any_of(plan.begin(), plan.end(),
-                        [&](const PlannedPair& pair) { return pair.projection == projection; }))
-            out.targets.emplace_back(projection_name(projection));
-    }
-    out.parsed_bytes = parsed_bytes(plan, base);
+    out.kind = plan.kind;
+    out.max_rank = plan.max_rank;
+    out.targets = plan.targets;
+    out.parsed_bytes = plan.parsed_bytes;
     out.file_bytes = header.file_bytes + package.config_text.size();
     out.base_match = base_match(package);
     if (package.manifest) {
@@ -129,73 +105,6 @@ ModuleHeader describe(const Package& package, const SafetensorsHeader& header, c
         out.owner = manifest.owner;
     }
     return out;
-}
-
-// Infinities and NaN have all exponent bits set. Without branches, so that the loop runs over vectors.
-bool all_finite(std::span<const float> values) {
-    std::uint32_t found = 0;
-    for (const float value : values)
-        found |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & 0x7F800000U) == 0x7F800000U);
-    return found == 0;
-}
-
-// One tensor: read, hashed and converted slice by slice, so that no second copy of the file is ever in memory.
-Result<void> read_tensor(const ReadOnlyFile& file, const StoredTensor& tensor, std::span<float> into,
-                         std::vector<std::byte>& slice, GenerationHash& hash) {
-    const std::size_t element_bytes = tensor.bytes / into.size();
-    std::uint64_t at = tensor.begin;
-    while (!into.empty()) {
-        const std::size_t count = std::min(into.size(), slice.size() / element_bytes);
-        const std::span<std::byte> bytes(slice.data(), count * element_bytes);
-        if (auto read = file.read(at, bytes); !read) return read.error();
-        hash.update(bytes);
-        convert_to_f32(tensor.type, bytes.data(), into.data(), count);  // plan_lora let only such types pass
-        if (!all_finite(into.first(count)))
-            return make_error(Errc::invalid_module,
-                              file.name() + ": tensor " + in_quotes(tensor.name) + " holds a value that is not finite");
-        at += bytes.size();
-        into = into.subspan(count);
-    }
-    return {};
-}
-
-Result<std::vector<LowRankPair>> read_pairs(const ReadOnlyFile& file, const std::vector<PlannedPair>& plan,
-                                            const ModelShape& base, double scale, GenerationHash& hash) {
-    std::vector<LowRankPair> pairs;
-    pairs.reserve(plan.size());
-    struct Read {
-        const StoredTensor* tensor;
-        std::span<float> into;
-    };
-    std::vector<Read> reads;
-    for (const PlannedPair& planned : plan) {
-        LowRankPair& pair = pairs.emplace_back();
-        pair.layer = planned.layer;
-        pair.projection = planned.projection;
-        pair.rank = planned.rank;
-        pair.scale = static_cast<float>(planned.scale * scale);
-        if (!std::isfinite(pair.scale))
-            return make_error(Errc::invalid_module,
-                              "module_config.json: adapter.scale makes a scale that is not finite");
-        const auto rank = static_cast<std::size_t>(planned.rank);
-        pair.a.resize(rank * static_cast<std::size_t>(base.in_features(planned.projection)));
-        pair.b.resize(rank * static_cast<std::size_t>(base.out_features(planned.projection)));
-        reads.push_back({planned.a, pair.a});
-        reads.push_back({planned.b, pair.b});
-    }
-    // In the order of the file: the hash is of the file's bytes, each read once.
-    std::sort(reads.begin(), reads.end(),
-              [](const Read& x, const Read& y) { return x.tensor->begin < y.tensor->begin; });
-    std::vector<std::byte> slice(kSliceBytes);
-    for (const Read& read : reads)
-        if (auto done = read_tensor(file, *read.tensor, read.into, slice, hash); !done) return done.error();
-    return pairs;
-}
-
-std::uint64_t host_bytes(const std::vector<LowRankPair>& pairs) {
-    std::uint64_t bytes = pairs.capacity() * sizeof(LowRankPair);
-    for (const LowRankPair& pair : pairs) bytes += (pair.a.capacity() + pair.b.capacity()) * sizeof(float);
-    return bytes;
 }
 
 using TextFiles = std::map<std::string, std::vector<std::byte>>;
@@ -243,21 +152,20 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
     const auto header =
         read_safetensors_header(*file, kMaxHeaderBytes, [&](std::span<const std::byte> bytes) { hash.update(bytes); });
     if (!header) return header.error();
-    const auto plan = plan_lora(*header, package.config, base, limits.max_rank);
+    const BaseValues* values = limits.base_values.get();
+    const auto plan = plan_adapter(*header, package.config, base, limits.max_rank, values);
     if (!plan) return plan.error();
-    auto pairs = read_pairs(*file, *plan, base, package.scale(), hash);
-    if (!pairs) return pairs.error();
-    hash_files(hash, after, own->files.end());
-
     auto module = std::make_shared<Module>();
+    if (auto read = read_adapter(*file, *header, *plan, values, hash, *module); !read) return read.error();
+    if (auto scaled = scale_module(*module, package.scale()); !scaled)
+        return make_error(scaled.error().code, "module_config.json: " + scaled.error().message);
+    hash_files(hash, after, own->files.end());
     module->id = {name, hash.finish(package.manifest ? package.manifest->hashed_json : "")};
-    module->kind = "lora";
-    module->max_rank = largest_rank(*plan);
+    module->kind = plan->kind;
     module->base_match = base_match(package);
     module->unverified = module->base_match == "unverified";
-    module->pairs = *std::move(pairs);
     module->text = std::move(text);
-    module->host_bytes = host_bytes(module->pairs) + bytes_of(own->files);
+    module->host_bytes = host_bytes(*module) + bytes_of(own->files);
     return ModulePtr(std::move(module));
 }
 
@@ -280,11 +188,11 @@ Result<ModuleHeader> inspect_module(const fs::path& path, const ModelShape& base
     if (!file) return file.error();
     const auto header = read_safetensors_header(*file, kMaxHeaderBytes);
     if (!header) return header.error();
-    const auto plan = plan_lora(*header, package->config, base, limits.max_rank);
+    const auto plan = plan_adapter(*header, package->config, base, limits.max_rank, limits.base_values.get());
     if (!plan) return plan.error();
     const auto own = read_own_template(package->files, package->prefix(), limits.base_folder);
     if (!own) return own.error();
-    ModuleHeader described = describe(*package, *header, *plan, base);
+    ModuleHeader described = describe(*package, *header, *plan);
     described.own_template = own->source.has_value();
     described.parsed_bytes += bytes_of(own->files);
     described.file_bytes += bytes_of(own->files);

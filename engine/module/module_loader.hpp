@@ -27,6 +27,9 @@ struct ModuleLimits {
     std::filesystem::path base_folder;
     /// Null: a module with a template of its own is refused.
     MakeTemplate make_template;
+    /// Kinds that are built from the base's weights (DoRA, dense ones, saved tables) need them. Null: those are
+    /// refused.
+    std::shared_ptr<const BaseValues> base_values;
 };
 
 /// What the settings allow a module to be. `roots` stays empty: whoever has roots adds them.
@@ -45,7 +48,7 @@ struct ModuleSource {
 /// What a look at manifest, config and file headers tells, without reading weights.
 struct ModuleHeader {
     ModuleSource source;
-    std::string kind;  ///< lora
+    std::string kind;  ///< lora, dora, miss, prefix, state, ... (see AdapterPlan)
     int max_rank = 0;
     std::vector<std::string> targets;  ///< projections, e.g. q_proj, in table order
     std::uint64_t parsed_bytes = 0;    ///< upper bound of Module::host_bytes; what a load reserves first

@@ -2,6 +2,7 @@
 
 #include "engine/files/quote.hpp"
 #include "engine/module/json_text.hpp"
+#include "engine/module/peft_keys.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -15,88 +16,35 @@ using Json = OrderedJson;
 
 Error refuse(const std::string& fault) { return make_error(Errc::invalid_module, "adapter_config.json: " + fault); }
 
-enum class Rule {
-    read,     // used below
-    ignored,  // training only, or of no effect once the tensors are checked
-    refused,  // changes the result: allowed only as null, false or empty
+struct TypeName {
+    std::string_view name;
+    PeftType type;
 };
 
-struct KeyRule {
-    std::string_view key;
-    Rule rule;
-    std::string_view reason = {};
-};
+constexpr TypeName kTypes[] = {{"LORA", PeftType::lora},
+                               {"ADALORA", PeftType::adalora},
+                               {"MISS", PeftType::miss},
+                               {"BONE", PeftType::miss},
+                               {"VERA", PeftType::vera},
+                               {"LOHA", PeftType::loha},
+                               {"LOKR", PeftType::lokr},
+                               {"OFT", PeftType::oft},
+                               {"BOFT", PeftType::boft},
+                               {"IA3", PeftType::ia3},
+                               {"PREFIX_TUNING", PeftType::prefix},
+                               {"PROMPT_TUNING", PeftType::prompt},
+                               {"P_TUNING", PeftType::p_tuning}};
 
-constexpr KeyRule kKeys[] = {
-    {"peft_type", Rule::read},
-    {"task_type", Rule::read},
-    {"r", Rule::read},
-    {"lora_alpha", Rule::read},
-    {"use_rslora", Rule::read},
-    {"rank_pattern", Rule::read},
-    {"alpha_pattern", Rule::read},
-    {"target_modules", Rule::read},
-    {"exclude_modules", Rule::read},
-    {"modules_to_save", Rule::read},
-    {"layers_to_transform", Rule::read},
-    {"layers_pattern", Rule::read},
-    {"init_lora_weights", Rule::read},
-    {"use_dora", Rule::read},
-    {"lora_bias", Rule::read},
-    {"bias", Rule::read},
-    // How the adapter was trained, saved or found.
-    {"auto_mapping", Rule::ignored},
-    {"base_model_name_or_path", Rule::ignored},
-    {"revision", Rule::ignored},
-    {"peft_version", Rule::ignored},
-    {"inference_mode", Rule::ignored},
-    {"lora_dropout", Rule::ignored},
-    {"megatron_core", Rule::ignored},
-    {"loftq_config", Rule::ignored},
-    {"eva_config", Rule::ignored},
-    {"corda_config", Rule::ignored},
-    {"lora_ga_config", Rule::ignored},
-    {"velora_config", Rule::ignored},
-    {"qalora_group_size", Rule::ignored},
-    {"runtime_config", Rule::ignored},
-    {"ensure_weight_tying", Rule::ignored},  // of embeddings and heads only, which are refused
-    {"trainable_token_indices", Rule::refused, "new tokens are not supported yet"},
-    {"alora_invocation_tokens", Rule::refused, "aLoRA is not supported yet"},
-    {"invocation_string", Rule::refused, "aLoRA is not supported yet"},
-    {"alora_invocation_string", Rule::refused, "aLoRA is not supported yet"},
-    {"target_parameters", Rule::refused, "adapters of bare parameters are not supported"},
-    {"layer_replication", Rule::refused, "it changes the depth of the base"},
-    {"fan_in_fan_out", Rule::refused, "transposed layers are not supported"},
-    {"megatron_config", Rule::refused, "Megatron layers are not supported"},
-    {"kasa_config", Rule::refused, "it changes the base"},
-    {"use_bdlora", Rule::refused, "block-diagonal LoRA is not supported"},
-    {"arrow_config", Rule::refused, "Arrow routing is not supported"},
-    {"monteclora_config", Rule::refused, "MonteCLoRA is not supported"},
-    {"use_qalora", Rule::refused, "QA-LoRA is not supported"},
-    {"auto_map", Rule::refused, "code from a module is never run"},
-};
-
-Result<void> check_keys(const Json& config) {
-    for (const auto& [key, value] : config.items()) {
-        const auto known =
-            std::find_if(std::begin(kKeys), std::end(kKeys), [&](const KeyRule& rule) { return rule.key == key; });
-        if (known == std::end(kKeys)) {
-            if (!is_empty(value)) return refuse("unknown key " + in_quotes(key) + " could change the result");
-        } else if (known->rule == Rule::refused && !is_empty(value)) {
-            return refuse(key + " is set: " + std::string(known->reason));
-        }
-    }
-    return {};
-}
-
-Result<void> check_type(const Json& config) {
+Result<PeftType> read_type(const Json& config) {
     const Json& type = member(config, "peft_type");
     if (!type.is_string()) return refuse("peft_type is missing");
     const auto& name = type.get_ref<const std::string&>();
-    if (name != "LORA") return refuse("peft_type " + in_quotes(name) + " is not supported yet");
+    const auto known =
+        std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeName& row) { return row.name == name; });
+    if (known == std::end(kTypes)) return refuse("peft_type " + in_quotes(name) + " is not supported");
     const Json& task = member(config, "task_type");
     if (!task.is_null() && task != "CAUSAL_LM") return refuse("task_type " + short_text(task) + " is not CAUSAL_LM");
-    return {};
+    return known->type;
 }
 
 // Some ways to start the training move weights of the base into the adapter; without that base the file is only half.
@@ -188,15 +136,16 @@ Result<ModuleNames> read_names(const Json& value, const std::string& key) {
 }
 
 Result<void> read_targets(const Json& config, PeftConfig& out) {
-    const Json& targets = member(config, "target_modules");
-    if (targets.is_null()) {
-        out.targets.names = {"q_proj", "v_proj"};  // PEFT's own choice for llama, mistral and qwen
-    } else {
-        auto names = read_names(targets, "target_modules");
+    for (const auto& [key, into] :
+         {std::pair{"target_modules", &out.targets}, {"feedforward_modules", &out.feedforward}}) {
+        const Json& value = member(config, key);
+        if (value.is_null()) continue;
+        auto names = read_names(value, key);
         if (!names) return names.error();
-        out.targets = *std::move(names);
-        if (!out.targets.pattern && !out.targets.all_linear && out.targets.names.empty())
+        if (into == &out.targets && !names->pattern && !names->all_linear && names->names.empty() &&
+            out.new_tokens.empty())
             return refuse("target_modules is empty");
+        *into = *std::move(names);
     }
     const Json& excluded = member(config, "exclude_modules");
     if (!is_empty(excluded)) {
@@ -233,7 +182,7 @@ Result<void> read_layers(const Json& config, PeftConfig& out) {
             out.layers->push_back(layer.get<int>());
         }
     }
-    if (out.targets.pattern && (out.layers || !out.layers_patterns.empty()))
+    if (out.targets && out.targets->pattern && (out.layers || !out.layers_patterns.empty()))
         return refuse("layers_to_transform and layers_pattern need target_modules to be a list");
     return {};
 }
@@ -290,46 +239,187 @@ bool PeftConfig::targets_layer(std::string_view path) const {
     return number && std::find(layers->begin(), layers->end(), *number) != layers->end();
 }
 
-bool PeftConfig::is_target(std::string_view path) const {
-    return !(excluded && excluded->contains(path)) && targets.contains(path) && targets_layer(path);
+bool PeftConfig::is_target(std::string_view path, std::string_view model_type) const {
+    if (excluded && excluded->contains(path)) return false;
+    if (!targets_layer(path)) return false;
+    if (targets) return targets->contains(path);
+    // PEFT's own choices for llama, mistral and qwen.
+    ModuleNames names;
+    if (type == PeftType::ia3) {
+        names.names = {model_type.starts_with("qwen") ? "q_proj" : "k_proj", "v_proj", "down_proj"};
+    } else {
+        names.names = {"q_proj", "v_proj"};
+    }
+    return names.contains(path);
 }
 
-Result<PeftConfig> parse_peft_config(std::span<const std::byte> text) {
-    const auto config = parse_json_object(text, "adapter_config.json");
-    if (!config) return config.error();
-    PeftConfig out;
-    if (auto type = check_type(*config); !type) return type.error();
-    if (auto keys = check_keys(*config); !keys) return keys.error();
-    if (auto init = check_init(member(*config, "init_lora_weights")); !init) return init.error();
-    for (const auto& [key, flag] :
-         {std::pair{"use_rslora", &out.rslora}, {"use_dora", &out.dora}, {"lora_bias", &out.bias}}) {
-        const auto value = read_flag(*config, key);
-        if (!value) return value.error();
-        *flag = *value;
-    }
-    if (out.bias) out.bias_word = "lora_bias is true";
-    if (const Json& bias = member(*config, "bias"); !bias.is_null() && bias != "none") {
-        out.bias = true;
-        out.bias_word = "bias is " + short_text(bias);
-    }
-    if (const Json& rank = member(*config, "r"); !rank.is_null()) {
+bool PeftConfig::is_feedforward(std::string_view path) const {
+    if (feedforward) return feedforward->contains(path);
+    return name_matches(path, "down_proj");
+}
+
+namespace {
+
+Result<void> read_scale(const Json& config, PeftConfig& out) {
+    if (const Json& rank = member(config, "r"); !rank.is_null() && out.type != PeftType::oft) {
         const auto value = read_rank(rank, "r");
         if (!value) return value.error();
         out.rank = *value;
     }
-    if (const Json& alpha = member(*config, "lora_alpha"); !alpha.is_null()) {
-        const auto value = read_alpha(alpha, "lora_alpha");
+    const char* alpha_key = out.type == PeftType::loha || out.type == PeftType::lokr ? "alpha" : "lora_alpha";
+    if (const Json& alpha = member(config, alpha_key); !alpha.is_null()) {
+        const auto value = read_alpha(alpha, alpha_key);
         if (!value) return value.error();
         out.alpha = *value;
     }
     for (const auto& [key, table] :
          {std::pair{"rank_pattern", &out.rank_pattern}, {"alpha_pattern", &out.alpha_pattern}}) {
-        auto patterns = read_patterns(*config, key, table == &out.rank_pattern);
+        // AdaLoRA keeps masks of its ranks there.
+        if (out.type == PeftType::adalora && table == &out.rank_pattern) continue;
+        auto patterns = read_patterns(config, key, table == &out.rank_pattern);
         if (!patterns) return patterns.error();
         *table = *std::move(patterns);
     }
-    if (auto targets = read_targets(*config, out); !targets) return targets.error();
-    if (auto layers = read_layers(*config, out); !layers) return layers.error();
+    return {};
+}
+
+Result<std::vector<TokenId>> read_ids(const Json& value, const std::string& key) {
+    std::vector<TokenId> ids;
+    if (!value.is_array()) return refuse(key + " is " + short_text(value) + ", not a list of token ids");
+    for (const Json& id : value) {
+        if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
+            id.get<std::int64_t>() > std::numeric_limits<TokenId>::max())
+            return refuse(key + " holds " + short_text(id) + ", not a token id");
+        ids.push_back(id.get<TokenId>());
+    }
+    return ids;
+}
+
+Result<void> read_tokens(const Json& config, PeftConfig& out) {
+    if (const Json& value = member(config, "alora_invocation_tokens"); !is_empty(value)) {
+        auto ids = read_ids(value, "alora_invocation_tokens");
+        if (!ids) return ids.error();
+        out.invocation = *std::move(ids);
+    }
+    const Json& value = member(config, "trainable_token_indices");
+    if (is_empty(value)) return {};
+    const Json* list = &value;
+    if (value.is_object()) {
+        for (const auto& [layer, unused] : value.items())
+            if (layer != "embed_tokens" && layer != "model.embed_tokens")
+                return refuse("trainable_token_indices of " + in_quotes(layer) + ": only embed_tokens is supported");
+        if (value.size() != 1) return refuse("trainable_token_indices names embed_tokens twice");
+        list = &value.begin().value();
+    }
+    auto ids = read_ids(*list, "trainable_token_indices");
+    if (!ids) return ids.error();
+    out.new_tokens = *std::move(ids);
+    auto sorted = out.new_tokens;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+        return refuse("trainable_token_indices names a token twice");
+    return {};
+}
+
+Result<void> read_miss(const Json& config, PeftConfig& out) {
+    const Json& mode = member(config, "init_weights");
+    if (mode == "bat") {
+        out.miss = MissMode::bat;
+    } else if (mode == "mini") {
+        out.miss = MissMode::mini;
+    } else if (!mode.is_null() && !mode.is_boolean()) {
+        return refuse("init_weights " + short_text(mode) + " is no mode of MiSS (true, false, bat, mini)");
+    }
+    if (const Json& rank = member(config, "r"); rank.is_null()) out.rank = 64;
+    if (const Json& rank = member(config, "mini_r"); !rank.is_null()) {
+        const auto value = read_rank(rank, "mini_r");
+        if (!value) return value.error();
+        out.mini_rank = *value;
+    }
+    return {};
+}
+
+Result<void> read_oft(const Json& config, PeftConfig& out) {
+    if (const Json& value = member(config, "use_cayley_neumann"); !value.is_null()) {
+        const auto flag = read_flag(config, "use_cayley_neumann");
+        if (!flag) return flag.error();
+        out.cayley_neumann = *flag;
+    }
+    if (const Json& value = member(config, "num_cayley_neumann_terms"); !value.is_null()) {
+        const auto terms = read_rank(value, "num_cayley_neumann_terms");
+        if (!terms) return terms.error();
+        if (*terms < 2 || *terms > 64)
+            return refuse("num_cayley_neumann_terms is " + short_text(value) + ", it may be 2 to 64");
+        out.cayley_terms = *terms;
+    }
+    const auto share = read_flag(config, "block_share");
+    if (!share) return share.error();
+    out.block_share = *share;
+    return {};
+}
+
+Result<void> read_prompt(const Json& config, PeftConfig& out) {
+    const auto tokens = read_rank(member(config, "num_virtual_tokens"), "num_virtual_tokens");
+    if (!tokens) return tokens.error();
+    out.virtual_tokens = *tokens;
+    for (const auto& [key, into] : {std::pair{"token_dim", &out.prompt_width}, {"num_layers", &out.prompt_layers}}) {
+        const Json& value = member(config, key);
+        if (value.is_null()) continue;
+        const auto number = read_rank(value, key);
+        if (!number) return number.error();
+        *into = *number;
+    }
+    const Json& parts = member(config, "num_transformer_submodules");
+    if (!parts.is_null() && parts != 1)
+        return refuse("num_transformer_submodules is " + short_text(parts) + ": only decoders are supported");
+    return {};
+}
+
+Result<void> read_kind(const Json& config, PeftConfig& out) {
+    if (out.type == PeftType::vera) {
+        const Json& saved = member(config, "save_projection");
+        if (!saved.is_null() && saved != true)
+            return refuse("save_projection is " + short_text(saved) +
+                          ": projections that have to be drawn again by a random generator are not portable");
+        if (member(config, "r").is_null()) out.rank = 256;
+    }
+    if (out.type == PeftType::miss) return read_miss(config, out);
+    if (out.type == PeftType::oft) return read_oft(config, out);
+    if (is_prompt_learning(out.type)) return read_prompt(config, out);
+    return {};
+}
+
+Result<void> read_bias(const Json& config, PeftConfig& out) {
+    const Json& bias = member(config, "bias");
+    if (is_empty(bias) || bias == "none") return {};
+    if (!bias.is_string()) return refuse("bias is " + short_text(bias) + ", not a word");
+    out.bias = bias.get<std::string>();
+    if (out.bias != "all" && !out.bias.ends_with("_only"))
+        return refuse("bias is " + short_text(bias) + ", it may be none, all or lora_only");
+    return {};
+}
+
+}  // namespace
+
+Result<PeftConfig> parse_peft_config(std::span<const std::byte> text) {
+    const auto config = parse_json_object(text, "adapter_config.json");
+    if (!config) return config.error();
+    PeftConfig out;
+    const auto type = read_type(*config);
+    if (!type) return type.error();
+    out.type = *type;
+    if (auto keys = check_peft_keys(*config, out.type); !keys) return keys.error();
+    if (auto init = check_init(member(*config, "init_lora_weights")); !init) return init.error();
+    for (const auto& [key, flag] : {std::pair{"use_rslora", &out.rslora},
+                                    {"use_dora", &out.dora},
+                                    {"lora_bias", &out.lora_bias},
+                                    {"ensure_weight_tying", &out.tied_saves}}) {
+        const auto value = read_flag(*config, key);
+        if (!value) return value.error();
+        *flag = *value;
+    }
+    for (const auto& read : {read_scale, read_tokens, read_kind, read_bias, read_targets, read_layers})
+        if (auto done = read(*config, out); !done) return done.error();
     return out;
 }
 

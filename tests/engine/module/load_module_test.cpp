@@ -125,7 +125,7 @@ TEST_CASE_METHOD(ModuleFolder, "layers_to_transform and exclude_modules leave la
     CHECK(load(*this)->pairs.size() == 1);
 }
 
-TEST_CASE_METHOD(ModuleFolder, "host bytes are what the vectors hold, and what the look promised", "[engine][module]") {
+TEST_CASE_METHOD(ModuleFolder, "host bytes are what the vectors hold, and no more than the look promised", "[engine][module]") {
     write();
     const auto header = inspect_module(path(), small_base(), {});
     REQUIRE(header);
@@ -133,7 +133,8 @@ TEST_CASE_METHOD(ModuleFolder, "host bytes are what the vectors hold, and what t
     std::uint64_t bytes = module->pairs.capacity() * sizeof(LowRankPair);
     for (const LowRankPair& pair : module->pairs) bytes += 4 * (pair.a.capacity() + pair.b.capacity());
     CHECK(module->host_bytes == bytes);
-    CHECK(header->parsed_bytes == bytes);
+    CHECK(header->parsed_bytes >= bytes);
+    CHECK(header->parsed_bytes < bytes + 1024);
 }
 
 TEST_CASE_METHOD(ModuleFolder, "a look tells kind, ranks, targets and sizes without reading weights",

@@ -63,7 +63,7 @@ TEST_CASE("target names match a path's end after a dot", "[engine][module][B10]"
         const std::string text = "{\"peft_type\":\"LORA\",\"target_modules\":" + value + "}";
         const auto config = parse_peft_config(std::as_bytes(std::span(text)));
         if (!config) FAIL(config.error().message);
-        return config->is_target(path);
+        return config->is_target(path, "llama");
     };
     CHECK(targets(R"(["gate_proj"])", "model.layers.0.mlp.gate_proj"));
     CHECK(targets(R"(["mlp.gate_proj"])", "model.layers.0.mlp.gate_proj"));
@@ -81,14 +81,14 @@ TEST_CASE("target names match a path's end after a dot", "[engine][module][B10]"
 TEST_CASE("excluded modules and other layers are no targets", "[engine][module]") {
     const std::string q0 = "model.layers.0.self_attn.q_proj";
     const std::string q11 = "model.layers.11.self_attn.q_proj";
-    CHECK_FALSE(good(R"("exclude_modules":["q_proj"])").is_target(q0));
-    CHECK_FALSE(good(R"("exclude_modules":".*layers\\.0\\..*")").is_target(q0));
-    CHECK(good(R"("exclude_modules":".*layers\\.0\\..*")").is_target(q11));
-    CHECK(good(R"("layers_to_transform":[0,1])").is_target(q0));
-    CHECK_FALSE(good(R"("layers_to_transform":[0,1])").is_target(q11));
-    CHECK(good(R"("layers_to_transform":11,"layers_pattern":"layers")").is_target(q11));
-    CHECK(good(R"("layers_to_transform":11,"layers_pattern":["h","layers"])").is_target(q11));
-    CHECK_FALSE(good(R"("layers_to_transform":11,"layers_pattern":["h"])").is_target(q11));
+    CHECK_FALSE(good(R"("exclude_modules":["q_proj"])").is_target(q0, "llama"));
+    CHECK_FALSE(good(R"("exclude_modules":".*layers\\.0\\..*")").is_target(q0, "llama"));
+    CHECK(good(R"("exclude_modules":".*layers\\.0\\..*")").is_target(q11, "llama"));
+    CHECK(good(R"("layers_to_transform":[0,1])").is_target(q0, "llama"));
+    CHECK_FALSE(good(R"("layers_to_transform":[0,1])").is_target(q11, "llama"));
+    CHECK(good(R"("layers_to_transform":11,"layers_pattern":"layers")").is_target(q11, "llama"));
+    CHECK(good(R"("layers_to_transform":11,"layers_pattern":["h","layers"])").is_target(q11, "llama"));
+    CHECK_FALSE(good(R"("layers_to_transform":11,"layers_pattern":["h"])").is_target(q11, "llama"));
 }
 
 TEST_CASE("settings left alone are accepted in every empty form", "[engine][module]") {
@@ -119,8 +119,12 @@ TEST_CASE("a config that cannot be served is refused by its key", "[engine][modu
         CHECK(message.rfind("adapter_config.json: ", 0) == 0);
         CHECK(message.find(expected) != std::string::npos);
     };
-    named(R"("trainable_token_indices":[3])", "trainable_token_indices is set");
-    named(R"("alora_invocation_tokens":[7,9])", "aLoRA is not supported yet");
+    named(R"("trainable_token_indices":[-3])", "trainable_token_indices holds -3, not a token id");
+    named(R"("trainable_token_indices":[3,4,3])", "trainable_token_indices names a token twice");
+    named(R"("trainable_token_indices":{"lm_head":[3]})", "trainable_token_indices of \"lm_head\"");
+    named(R"("alora_invocation_tokens":"go")", "alora_invocation_tokens is \"go\", not a list of token ids");
+    named(R"("alora_invocation_string":"<go>")", "alora_invocation_string is set");
+    named(R"("bias":"some")", "bias is \"some\", it may be none, all or lora_only");
     named(R"("target_parameters":["experts.w"])", "target_parameters is set");
     named(R"("layer_replication":[[0,4],[2,5]])", "layer_replication is set");
     named(R"("fan_in_fan_out":true)", "fan_in_fan_out is set");
@@ -153,7 +157,20 @@ TEST_CASE("other adapter types are named", "[engine][module]") {
         const auto config = parse_peft_config(std::as_bytes(std::span(text)));
         return config ? "" : config.error().message;
     };
-    CHECK(type_fault(R"({"peft_type":"MISS"})") == "adapter_config.json: peft_type \"MISS\" is not supported yet");
+    CHECK(type_fault(R"({"peft_type":"HIRA"})") == "adapter_config.json: peft_type \"HIRA\" is not supported");
+    CHECK(type_fault(R"({"peft_type":"MISS","init_weights":"cat"})") ==
+          "adapter_config.json: init_weights \"cat\" is no mode of MiSS (true, false, bat, mini)");
+    CHECK(type_fault(R"({"peft_type":"MISS","lora_alpha":8})") ==
+          "adapter_config.json: unknown key \"lora_alpha\" could change the result");
+    CHECK(type_fault(R"({"peft_type":"VERA","save_projection":false})").find("not portable") != std::string::npos);
+    CHECK(type_fault(R"({"peft_type":"OFT","coft":true})").find("coft is set") != std::string::npos);
+    CHECK(type_fault(R"({"peft_type":"OFT","num_cayley_neumann_terms":1})").find("it may be 2 to 64") !=
+          std::string::npos);
+    CHECK(type_fault(R"({"peft_type":"PREFIX_TUNING"})") ==
+          "adapter_config.json: num_virtual_tokens is null, not a positive whole number");
+    CHECK(type_fault(R"({"peft_type":"PROMPT_TUNING","num_virtual_tokens":4,"num_transformer_submodules":2})") ==
+          "adapter_config.json: num_transformer_submodules is 2: only decoders are supported");
+    CHECK(type_fault(R"({"peft_type":"BONE","r":8})").empty());
     CHECK(type_fault(R"({"r":4})") == "adapter_config.json: peft_type is missing");
     CHECK(type_fault("[1]") == "adapter_config.json does not hold a JSON object");
     CHECK(type_fault("{") == "adapter_config.json is not valid JSON");

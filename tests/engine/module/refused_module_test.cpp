@@ -14,6 +14,7 @@ namespace {
 
 using test::FileTensor;
 using test::ModuleFolder;
+using test::projection_path;
 using test::small_base;
 
 const std::string kQ0 = "base_model.model.model.layers.0.self_attn.q_proj";
@@ -94,7 +95,10 @@ TEST_CASE_METHOD(RefusedFolder, "a target that the base has and the file has not
           "adapter_config.json: target_modules (\"q_proj\", \"down_proj\", \"v_proj\") names "
           "model.layers.0.self_attn.v_proj, but the file has no tensor for it");
     config["target_modules"] = {"q_proj", "down_proj", "lm_head"};
-    CHECK(fault() == "adapter_config.json: target_modules names lm_head, but the file has no tensor for it");
+    CHECK(
+        fault() ==
+        "adapter_config.json: target_modules (\"q_proj\", \"down_proj\", \"lm_head\") names lm_head, but the file has "
+        "no tensor for it");
     // A name that this base has no place for cannot be missed.
     config["target_modules"] = {"q_proj", "down_proj", "W_pack"};
     write();
@@ -188,42 +192,58 @@ TEST_CASE_METHOD(RefusedFolder, "element types other than the float ones are ref
     }
 }
 
-TEST_CASE_METHOD(RefusedFolder, "flags and tensors of DoRA must agree, and DoRA itself is not served yet",
-                 "[engine][module][B5]") {
+TEST_CASE_METHOD(RefusedFolder, "flags and tensors of DoRA must agree", "[engine][module][B5]") {
     config["use_dora"] = true;
-    CHECK(fault() == "adapter_config.json: use_dora is true, but the file has no lora_magnitude_vector");
-    tensors[kQ0 + ".lora_magnitude_vector"] = {{32}, std::vector<float>(32)};
-    CHECK(fault().find("DoRA (use_dora) is not supported yet") != std::string::npos);
-    config["use_dora"] = false;
-    CHECK(fault().find("it is a DoRA magnitude, but use_dora is not set") != std::string::npos);
-}
-
-TEST_CASE_METHOD(RefusedFolder, "biases are refused, with and without their tensors", "[engine][module][B14]") {
-    config["lora_bias"] = true;
-    CHECK(fault() == "adapter_config.json: lora_bias is true, but the file has no bias");
-    tensors[kQ0 + ".lora_B.bias"] = {{32}, std::vector<float>(32)};
-    CHECK(fault().find("biases (lora_bias is true) are not supported yet") != std::string::npos);
-    config["lora_bias"] = false;
-    CHECK(fault().find("it is a bias, but the config names none") != std::string::npos);
-    tensors.erase(kQ0 + ".lora_B.bias");
-    config["bias"] = "lora_only";
-    CHECK(fault() == "adapter_config.json: bias is \"lora_only\", but the file has no bias");
-    tensors[kQ0 + ".base_layer.bias"] = {{32}, std::vector<float>(32)};
-    CHECK(fault().find("biases (bias is \"lora_only\") are not supported yet") != std::string::npos);
-}
-
-TEST_CASE_METHOD(RefusedFolder, "saved modules are refused, with and without their tensors", "[engine][module][B4]") {
-    config["modules_to_save"] = {"lm_head"};
-    CHECK(fault() == "adapter_config.json: modules_to_save names \"lm_head\", but the file has no tensor for it");
-    tensors["base_model.model.lm_head.weight"] = {{32, 16}, std::vector<float>(512)};
     CHECK(fault() ==
-          "adapter_model.safetensors: tensor \"base_model.model.lm_head.weight\": whole modules (modules_to_save "
-          "\"lm_head\") are not supported yet");
-    config["modules_to_save"] = nullptr;
-    CHECK(fault().find("\"base_model.model.lm_head.weight\": this base has no place for it") != std::string::npos);
+          "adapter_model.safetensors: model.layers.0.self_attn.q_proj has lora_A, but no lora_magnitude_vector");
+    config["use_dora"] = false;
+    tensors[kQ0 + ".lora_magnitude_vector"] = {{32}, std::vector<float>(32)};
+    CHECK(fault() ==
+          "adapter_model.safetensors: model.layers.0.self_attn.q_proj: lora_magnitude_vector is there, but use_dora is "
+          "not set");
 }
 
-TEST_CASE_METHOD(RefusedFolder, "adapters of embeddings and heads are refused by name", "[engine][module][B4]") {
+TEST_CASE_METHOD(RefusedFolder, "what is built from the base's weights waits for them", "[engine][module][B5]") {
+    config["use_dora"] = true;
+    for (const int layer : {0, 1})
+        for (const Projection projection : {Projection::q, Projection::down})
+            tensors["base_model.model." + projection_path(layer, projection) + ".lora_magnitude_vector"] = {
+                {small_base().out_features(projection)},
+                std::vector<float>(static_cast<std::size_t>(small_base().out_features(projection)), 1.0F)};
+    write();
+    const auto module = load_module("m", path(), small_base(), limits);
+    REQUIRE_FALSE(module);
+    CHECK(module.error().code == Errc::unavailable);
+    CHECK(inspect_module(path(), small_base(), limits)->kind == "dora");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "biases and the config's word for them must agree", "[engine][module][B14]") {
+    config["lora_bias"] = true;
+    CHECK(fault() == "adapter_model.safetensors: model.layers.0.self_attn.q_proj has lora_A, but no lora_B.bias");
+    config["lora_bias"] = false;
+    tensors[kQ0 + ".lora_B.bias"] = {{32}, std::vector<float>(32)};
+    CHECK(fault().find(".lora_B.bias\": this kind of adapter has no place for it here") != std::string::npos);
+    tensors.erase(kQ0 + ".lora_B.bias");
+    tensors[kQ0 + ".base_layer.bias"] = {{32}, std::vector<float>(32)};
+    CHECK(
+        fault() ==
+        "adapter_model.safetensors: model.layers.0.self_attn.q_proj.base_layer.bias is there, but the config's bias is "
+        "none");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "saved modules and the config's names for them must agree", "[engine][module][B4]") {
+    config["modules_to_save"] = {"lm_head"};
+    CHECK(fault() == "adapter_config.json: modules_to_save names \"lm_head\", but the file has no lm_head.weight");
+    config["modules_to_save"] = nullptr;
+    tensors["base_model.model.lm_head.weight"] = {{32, 16}, std::vector<float>(512)};
+    CHECK(fault() == "adapter_model.safetensors: lm_head.weight is there, but modules_to_save does not name it");
+    config["modules_to_save"] = {"lm_head"};
+    tensors["base_model.model.lm_head.weight"] = {{33, 16}, std::vector<float>(528)};
+    CHECK(fault() == "adapter_model.safetensors: lm_head: weight is [33, 16], this base wants [32, 16]");
+}
+
+TEST_CASE_METHOD(RefusedFolder, "halves of adapters of embeddings and heads are refused by name",
+                 "[engine][module][B4]") {
     const auto with = [&](const std::string& name, std::vector<std::int64_t> shape) {
         std::size_t count = 1;
         for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
@@ -232,14 +252,15 @@ TEST_CASE_METHOD(RefusedFolder, "adapters of embeddings and heads are refused by
         tensors.erase(name);
         return message;
     };
-    CHECK(with("base_model.model.model.embed_tokens.lora_embedding_A", {4, 32}).find("LoRA on embeddings") !=
-          std::string::npos);
-    CHECK(with("base_model.model.model.embed_tokens.base_layer.weight", {32, 16}).find("LoRA on embeddings") !=
-          std::string::npos);
-    CHECK(with("base_model.model.lm_head.lora_A.weight", {4, 16}).find("LoRA on lm_head") != std::string::npos);
-    CHECK(
-        with("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {2, 16}).find("new tokens") !=
-        std::string::npos);
+    const auto names = [&](const std::string& message, const char* part) {
+        CAPTURE(message);
+        CHECK(message.find(part) != std::string::npos);
+    };
+    names(with("base_model.model.model.embed_tokens.lora_embedding_A", {4, 32}), "but no lora_embedding_B");
+    names(with("base_model.model.model.embed_tokens.base_layer.weight", {33, 16}), "this base wants [32, 16]");
+    names(with("base_model.model.lm_head.lora_A.weight", {4, 16}), "lm_head has lora_A, but no lora_B");
+    names(with("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {2, 16}),
+          "trainable_token_indices names none");
 }
 
 TEST_CASE_METHOD(RefusedFolder, "every tensor that would be left over is refused", "[engine][module]") {
@@ -251,7 +272,7 @@ TEST_CASE_METHOD(RefusedFolder, "every tensor that would be left over is refused
           "base_model.model.vision.layers.0.self_attn.q_proj.lora_A.weight", "lora_A.weight", ""}) {
         tensors[name] = {{4, 16}, std::vector<float>(64)};
         CAPTURE(name);
-        CHECK(fault().find("this base has no place for it") != std::string::npos);
+        CHECK(fault().find("has no place for it") != std::string::npos);
         tensors.erase(name);
     }
     add_pair(0, Projection::q, 4, "language_model.model.");

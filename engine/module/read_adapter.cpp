@@ -1,0 +1,175 @@
+// From a planned adapter to a module: values in, parts built, everything scaled and counted.
+
+#include "engine/files/quote.hpp"
+#include "engine/module/adapter_plan.hpp"
+#include "engine/module/package_files.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kSliceBytes = 256u << 10;  // staging while tensors are read, hashed and converted
+
+// Infinities and NaN have all exponent bits set. Without branches, so that the loop runs over vectors.
+bool all_finite(std::span<const float> values) {
+    std::uint32_t found = 0;
+    for (const float value : values)
+        found |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & 0x7F800000U) == 0x7F800000U);
+    return found == 0;
+}
+
+std::size_t element_count(const StoredTensor& tensor) {
+    std::size_t count = 1;
+    for (const std::int64_t extent : tensor.shape) count *= static_cast<std::size_t>(extent);
+    return count;
+}
+
+/// Reads tensors slice by slice, so that no second copy of the file is ever in memory.
+class TensorReader {
+public:
+    TensorReader(const ReadOnlyFile& file, GenerationHash& hash) : file_(file), hash_(hash), slice_(kSliceBytes) {}
+
+    /// Elements [first, first + into.size()) of a tensor.
+    Result<void> read(const StoredTensor& tensor, std::size_t first, std::span<float> into) {
+        const std::size_t element_bytes = tensor.bytes / element_count(tensor);
+        std::uint64_t at = tensor.begin + first * element_bytes;
+        while (!into.empty()) {
+            const std::size_t count = std::min(into.size(), slice_.size() / element_bytes);
+            const std::span<std::byte> bytes(slice_.data(), count * element_bytes);
+            if (auto read = file_.read(at, bytes); !read) return read.error();
+            hash_.update(bytes);
+            convert_to_f32(tensor.type, bytes.data(), into.data(), count);  // only such types were planned
+            if (!all_finite(into.first(count)))
+                return make_error(Errc::invalid_module, file_.name() + ": tensor " + in_quotes(tensor.name) +
+                                                            " holds a value that is not finite");
+            at += bytes.size();
+            into = into.subspan(count);
+        }
+        return {};
+    }
+
+private:
+    const ReadOnlyFile& file_;
+    GenerationHash& hash_;
+    std::vector<std::byte> slice_;
+};
+
+Result<void> stream_rows(TensorReader& reader, const StoredTensor& tensor, const PlannedStream& stream,
+                         const BaseValues* base) {
+    const auto columns = static_cast<std::size_t>(stream.columns);
+    const std::size_t rows = element_count(tensor) / columns;
+    const std::size_t chunk = std::max<std::size_t>(kSliceBytes / sizeof(float) / columns, 1);
+    std::vector<float> values(std::min(chunk, rows) * columns);
+    for (std::size_t first = 0; first < rows; first += chunk) {
+        const std::span<float> some(values.data(), std::min(chunk, rows - first) * columns);
+        if (auto read = reader.read(tensor, first * columns, some); !read) return read;
+        if (auto taken = stream.take(static_cast<std::int64_t>(first), some, base); !taken) return taken;
+    }
+    return {};
+}
+
+template <class Term>
+void sort_by_site(std::vector<Term>& terms) {
+    std::sort(terms.begin(), terms.end(), [](const Term& x, const Term& y) {
+        return std::pair(x.layer, x.projection) < std::pair(y.layer, y.projection);
+    });
+}
+
+void scale_all(std::vector<float>& values, float scale) {
+    for (float& value : values) value *= scale;
+}
+
+}  // namespace
+
+Result<void> read_adapter(const ReadOnlyFile& file, const SafetensorsHeader& header, const AdapterPlan& plan,
+                          const BaseValues* base_values, GenerationHash& hash, Module& into) {
+    if (plan.needs_base() && base_values == nullptr)
+        return make_error(Errc::unavailable, "an adapter of kind " + plan.kind + " is built from the base's weights");
+    // In the order of the file: the hash is of the file's bytes, each read once.
+    std::vector<const StoredTensor*> order;
+    for (const StoredTensor& tensor : header.tensors)
+        if (tensor.bytes > 0) order.push_back(&tensor);
+    std::sort(order.begin(), order.end(),
+              [](const StoredTensor* x, const StoredTensor* y) { return x->begin < y->begin; });
+    TensorReader reader(file, hash);
+    TensorValues values;
+    for (const StoredTensor* tensor : order) {
+        if (const auto stream = plan.streams.find(tensor); stream != plan.streams.end()) {
+            if (auto done = stream_rows(reader, *tensor, stream->second, base_values); !done) return done;
+            continue;
+        }
+        std::vector<float>& some = values[tensor];
+        some.resize(element_count(*tensor));
+        if (auto done = reader.read(*tensor, 0, some); !done) return done;
+    }
+    into.pairs.reserve(plan.parts.size());
+    for (const PlannedPart& part : plan.parts)
+        if (auto built = part.build(values, base_values, into); !built) return built;
+    sort_by_site(into.pairs);
+    sort_by_site(into.outputs);
+    sort_by_site(into.inputs);
+    into.pairs.shrink_to_fit();
+    into.outputs.shrink_to_fit();
+    into.inputs.shrink_to_fit();
+    into.norms.shrink_to_fit();
+    into.max_rank = plan.max_rank;
+    into.invocation = plan.invocation;
+    return {};
+}
+
+Result<void> scale_module(Module& module, double scale) {
+    if (scale == 1.0) return {};
+    if (module.virtual_tokens() > 0)
+        return make_error(Errc::invalid_module,
+                          "adapter.scale is " + std::to_string(scale) + ": virtual tokens have no scale, it must be 1");
+    const auto factor = static_cast<float>(scale);
+    for (LowRankPair& pair : module.pairs) {
+        pair.scale = static_cast<float>(static_cast<double>(pair.scale) * scale);
+        if (!std::isfinite(pair.scale))
+            return make_error(Errc::invalid_module, "adapter.scale makes a scale that is not finite");
+    }
+    for (OutputTerm& term : module.outputs) {
+        scale_all(term.gain, factor);
+        scale_all(term.add, factor);
+    }
+    for (InputTerm& term : module.inputs) scale_all(term.gain, factor);
+    for (NormTerm& term : module.norms) scale_all(term.delta, factor);
+    if (module.embedding) {
+        module.embedding->scale *= factor;
+        scale_all(module.embedding->rows, factor);
+    }
+    if (module.head_rows) scale_all(module.head_rows->rows, factor);
+    return {};
+}
+
+std::uint64_t host_bytes(const Module& module) {
+    std::uint64_t floats = 0;
+    const auto add = [&](const std::vector<float>& values) { floats += values.capacity(); };
+    std::uint64_t bytes = module.pairs.capacity() * sizeof(LowRankPair) +
+                          module.outputs.capacity() * sizeof(OutputTerm) +
+                          module.inputs.capacity() * sizeof(InputTerm) + module.norms.capacity() * sizeof(NormTerm) +
+                          module.states.capacity() * sizeof(StateLayer);
+    for (const LowRankPair& pair : module.pairs) add(pair.a), add(pair.b);
+    for (const OutputTerm& term : module.outputs) add(term.gain), add(term.add);
+    for (const InputTerm& term : module.inputs) add(term.gain);
+    for (const NormTerm& term : module.norms) add(term.delta);
+    if (module.embedding) {
+        add(module.embedding->a), add(module.embedding->b), add(module.embedding->rows);
+        bytes += module.embedding->tokens.capacity() * sizeof(TokenId);
+    }
+    if (module.head_rows) {
+        add(module.head_rows->rows);
+        bytes += module.head_rows->tokens.capacity() * sizeof(TokenId);
+    }
+    if (module.prefix) add(module.prefix->keys), add(module.prefix->values);
+    if (module.prompt) add(module.prompt->rows);
+    for (const StateLayer& state : module.states)
+        add(state.vector), add(state.down), add(state.down_bias), add(state.up), add(state.up_bias);
+    return bytes + floats * sizeof(float);
+}
+
+}  // namespace attune

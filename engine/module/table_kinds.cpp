@@ -1,0 +1,221 @@
+// What changes the tables of tokens: embedding LoRA, new tokens, saved embeddings and heads.
+
+#include "engine/module/site_input.hpp"
+
+#include "engine/files/quote.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+namespace attune {
+namespace {
+
+// A table this far from the base's (relative, over all values) is another base's, not a rounded copy.
+constexpr double kSameTable = 0.2;
+
+const AdapterSite kEmbedding{.kind = AdapterSite::Kind::embedding};
+const AdapterSite kHead{.projection = Projection::head};
+
+EmbeddingTerm& embedding_of(Module& module) {
+    if (!module.embedding) module.embedding.emplace();
+    return *module.embedding;
+}
+
+HeadRows& head_of(Module& module) {
+    if (!module.head_rows) module.head_rows.emplace();
+    return *module.head_rows;
+}
+
+bool ties_saves(const PlanContext& context) { return context.config.tied_saves && context.base.tied_embeddings; }
+
+Result<void> plan_embedding_lora(SiteInput& input, const PlanContext& context) {
+    const std::int64_t vocab = context.base.vocab_size;
+    const std::int64_t hidden = context.base.hidden_size;
+    const auto a = input.need("lora_embedding_A", {-1, vocab});
+    if (!a) return a.error();
+    const std::int64_t rank = (*a)->shape[0];
+    const auto b = input.need("lora_embedding_B", {hidden, rank});
+    if (!b) return b.error();
+    if (context.config.dora) return input.refuse(input.path() + ": DoRA on embeddings is not supported");
+    if (auto fits = input.check_rank(rank); !fits) return fits;
+    const auto scale = input.scale(rank);
+    if (!scale) return scale.error();
+    const bool tied = ties_saves(context);
+    PlannedPart part;
+    part.made_bytes = static_cast<std::uint64_t>(rank * vocab + (tied ? rank * (vocab + hidden) : 0)) * kFloatBytes;
+    part.build = [=, a = *a, b = *b, scale = *scale](TensorValues& values, const BaseValues*,
+                                                     Module& into) -> Result<void> {
+        EmbeddingTerm& term = embedding_of(into);
+        term.rank = static_cast<int>(rank);
+        term.scale = scale;
+        term.b = std::move(values[b]);
+        term.a.resize(static_cast<std::size_t>(rank * vocab));
+        const float* from = values[a].data();
+        for (std::int64_t t = 0; t < vocab; ++t)
+            for (std::int64_t k = 0; k < rank; ++k)
+                term.a[static_cast<std::size_t>(t * rank + k)] = from[k * vocab + t];
+        values[a] = {};
+        if (!tied) return {};
+        // The head reads the same table: its A is B^T and its B is A^T.
+        LowRankPair pair;
+        pair.projection = Projection::head;
+        pair.rank = term.rank;
+        pair.scale = scale;
+        pair.b = term.a;
+        pair.a.resize(term.b.size());
+        for (std::int64_t h = 0; h < hidden; ++h)
+            for (std::int64_t k = 0; k < rank; ++k)
+                pair.a[static_cast<std::size_t>(k * hidden + h)] = term.b[static_cast<std::size_t>(h * rank + k)];
+        into.pairs.push_back(std::move(pair));
+        return {};
+    };
+    context.plan.parts.push_back(std::move(part));
+    return {};
+}
+
+/// trainable_tokens_delta holds, in spite of its name, the rows themselves. A tied head reads them too.
+Result<void> plan_new_tokens(SiteInput& input, const PlanContext& context) {
+    const std::vector<TokenId>& ids = context.config.new_tokens;
+    const std::int64_t hidden = context.base.hidden_size;
+    const auto rows =
+        input.need("token_adapter.trainable_tokens_delta", {static_cast<std::int64_t>(ids.size()), hidden});
+    if (!rows) return rows.error();
+    for (const TokenId id : ids)
+        if (id >= context.base.vocab_size)
+            return input.refuse("trainable_token_indices names token " + std::to_string(id) + ", this base has " +
+                                std::to_string(context.base.vocab_size));
+    PlannedPart part;
+    part.needs_base = true;
+    part.made_bytes = static_cast<std::uint64_t>(ids.size()) * static_cast<std::uint64_t>(hidden) * 2 * kFloatBytes;
+    part.build = [rows = *rows, ids, hidden, tied = context.base.tied_embeddings,
+                  name = base_tensor(kEmbedding, "weight", context.base)](TensorValues& values, const BaseValues* base,
+                                                                          Module& into) -> Result<void> {
+        std::vector<std::size_t> order(ids.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return ids[x] < ids[y]; });
+        EmbeddingTerm& term = embedding_of(into);
+        const auto width = static_cast<std::size_t>(hidden);
+        term.rows.reserve(ids.size() * width);
+        std::vector<float> own(width);
+        for (const std::size_t at : order) {
+            if (auto read = base->read_rows(name, ids[at], 1, own); !read) return read;
+            term.tokens.push_back(ids[at]);
+            for (std::size_t i = 0; i < width; ++i) term.rows.push_back(values[rows][at * width + i] - own[i]);
+        }
+        if (tied) head_of(into) = {term.tokens, term.rows};
+        return {};
+    };
+    context.plan.parts.push_back(std::move(part));
+    return {};
+}
+
+/// A table that replaces the base's. Only rows that differ from the base's, as it is served, are kept.
+Result<void> plan_saved_table(SiteInput& input, const PlanContext& context, bool for_input, bool for_head) {
+    const std::int64_t vocab = context.base.vocab_size;
+    const std::int64_t hidden = context.base.hidden_size;
+    const auto table = input.need("weight", {vocab, hidden});
+    if (!table) return table.error();
+    const auto changed = std::make_shared<HeadRows>();
+    PlannedStream stream;
+    stream.columns = hidden;
+    stream.take = [changed, hidden, name = base_tensor(input.site(), "weight", context.base)](
+                      std::int64_t first, std::span<float> rows, const BaseValues* base) -> Result<void> {
+        const auto width = static_cast<std::size_t>(hidden);
+        std::vector<float> own(rows.size());
+        if (auto read = base->read_rows(name, first, static_cast<std::int64_t>(rows.size() / width), own); !read)
+            return read;
+        std::vector<float> rounded(rows.begin(), rows.end());
+        base->round_as_served(rounded);
+        for (std::size_t begin = 0; begin < rows.size(); begin += width, ++first) {
+            if (std::equal(own.begin() + static_cast<std::ptrdiff_t>(begin),
+                           own.begin() + static_cast<std::ptrdiff_t>(begin + width),
+                           rounded.begin() + static_cast<std::ptrdiff_t>(begin)))
+                continue;
+            changed->tokens.push_back(static_cast<TokenId>(first));
+            for (std::size_t i = begin; i < begin + width; ++i) changed->rows.push_back(rows[i] - own[i]);
+        }
+        return {};
+    };
+    context.plan.streams.emplace(*table, std::move(stream));
+    PlannedPart part;
+    part.needs_base = true;
+    part.made_bytes = static_cast<std::uint64_t>(vocab * hidden) * kFloatBytes * (for_input && for_head ? 2 : 1);
+    part.build = [=](TensorValues&, const BaseValues*, Module& into) -> Result<void> {
+        changed->rows.shrink_to_fit();
+        if (for_input && !changed->tokens.empty()) {
+            EmbeddingTerm& term = embedding_of(into);
+            term.tokens = changed->tokens;
+            term.rows = for_head ? changed->rows : std::move(changed->rows);
+        }
+        if (!for_head || changed->tokens.empty()) return {};
+        if (static_cast<std::int64_t>(changed->tokens.size()) == vocab) {
+            into.pairs.push_back(dense_pair(kHead, hidden, std::move(changed->rows)));
+        } else {
+            head_of(into) = std::move(*changed);
+        }
+        return {};
+    };
+    context.plan.parts.push_back(std::move(part));
+    return {};
+}
+
+}  // namespace
+
+Result<void> plan_base_copy(SiteInput& input, const PlanContext& context) {
+    const std::int64_t hidden = context.base.hidden_size;
+    if (!input.has("base_layer.weight")) return {};
+    const auto table = input.need("base_layer.weight", {context.base.vocab_size, hidden});
+    if (!table) return table.error();
+    struct Sums {
+        double difference = 0;
+        double own = 0;
+    };
+    const auto sums = std::make_shared<Sums>();
+    PlannedStream stream;
+    stream.columns = hidden;
+    stream.take = [sums, hidden, name = base_tensor(input.site(), "weight", context.base)](
+                      std::int64_t first, std::span<float> rows, const BaseValues* base) -> Result<void> {
+        if (base == nullptr) return {};
+        std::vector<float> own(rows.size());
+        if (auto read = base->read_rows(name, first, static_cast<std::int64_t>(rows.size()) / hidden, own); !read)
+            return read;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const double difference = static_cast<double>(rows[i]) - own[i];
+            sums->difference += difference * difference;
+            sums->own += static_cast<double>(own[i]) * own[i];
+        }
+        return {};
+    };
+    context.plan.streams.emplace(*table, std::move(stream));
+    PlannedPart part;
+    part.build = [sums,
+                  refusal = input.refuse_tensor(**table, "it is not this base's: the adapter was made for another")](
+                     TensorValues&, const BaseValues*, Module&) -> Result<void> {
+        if (std::sqrt(sums->difference) > kSameTable * std::sqrt(sums->own)) return refusal;
+        return {};
+    };
+    context.plan.parts.push_back(std::move(part));
+    return {};
+}
+
+Result<void> plan_embedding(SiteInput& input, const PlanContext& context) {
+    if (input.has("weight")) return plan_saved_table(input, context, true, ties_saves(context));
+    if (input.has("token_adapter.trainable_tokens_delta")) {
+        if (context.config.new_tokens.empty())
+            return input.refuse(input.path() + " has rows for new tokens, but trainable_token_indices names none");
+        if (auto planned = plan_new_tokens(input, context); !planned) return planned;
+    }
+    if (input.has("lora_embedding_A") || input.has("lora_embedding_B")) {
+        if (auto planned = plan_embedding_lora(input, context); !planned) return planned;
+    }
+    return plan_base_copy(input, context);
+}
+
+Result<void> plan_saved_head(SiteInput& input, const PlanContext& context) {
+    return plan_saved_table(input, context, false, true);
+}
+
+}  // namespace attune
