@@ -1,4 +1,6 @@
 #include "engine/files/hash.hpp"
+#include "engine/files/model_path.hpp"
+#include "engine/model/gguf_names.hpp"
 #include "engine/model/llama_model.hpp"
 #include "engine/model/model.hpp"
 #include "engine/weights/base_audit.hpp"
@@ -12,14 +14,17 @@ namespace attune {
 
 namespace {
 
+// Both by the names in the files.
 using Tensors = std::map<std::string, SourceTensor>;
+using Places = std::map<std::string, WeightPlace>;
 
 constexpr std::uint64_t kStagingBytes = 1u << 20;
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
 
-bool is_float(StoredType type) {
-    return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16;
+bool is_supported(StoredType type) {
+    return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16 ||
+           block_elements(type) > 1;  // all of these are decoded by convert_to_f32
 }
 
 /// Feeds a tensor's raw bytes to `take` in bounded pieces.
@@ -34,8 +39,28 @@ Result<void> read_raw(const SourceTensor& source, Take&& take) {
     return {};
 }
 
-/// Old exporters stored this buffer, which follows from the config; transformers ignores it too.
-bool is_ignored(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+/// What the model needs, by the names its files use.
+Places places_in_files(const LlamaModel& model, bool gguf) {
+    if (!gguf) return model.places();
+    Places places;
+    for (const auto& [name, place] : model.places()) places.emplace(gguf_tensor_name(name), place);
+    return places;
+}
+
+/// Tells the sources of a GGUF file which of them have their rows in another order.
+void mark_pairs(Tensors& tensors, const LlamaModel& model) {
+    for (const auto& [name, place] : model.places()) {
+        const auto found = tensors.find(gguf_tensor_name(name));
+        if (found != tensors.end() && is_stored_in_pairs(name, model.shape().model_type))
+            found->second.paired_rows = model.shape().head_dim;
+    }
+}
+
+/// Old exporters stored the buffer inv_freq, which follows from the config; transformers ignores it too. The factors of
+/// a GGUF file were read with its config.
+bool has_no_place(std::string_view name, bool gguf) {
+    return gguf ? name == "rope_freqs.weight" : name.ends_with(".rotary_emb.inv_freq");
+}
 
 /// A tied checkpoint may hold the embedding twice. A different head would be silently lost, so it is refused.
 Result<void> check_tied_head(const Tensors& tensors) {
@@ -52,8 +77,8 @@ Result<void> check_tied_head(const Tensors& tensors) {
     return {};
 }
 
-Result<void> check_tensors(const Tensors& tensors, const LlamaModel& model) {
-    for (const auto& [name, place] : model.places()) {
+Result<void> check_tensors(const Tensors& tensors, const Places& places, const ModelShape& shape, bool gguf) {
+    for (const auto& [name, place] : places) {
         const auto found = tensors.find(name);
         if (found == tensors.end())
             return make_error(Errc::invalid_argument,
@@ -62,18 +87,19 @@ Result<void> check_tensors(const Tensors& tensors, const LlamaModel& model) {
         if (stored.shape != place.shape)
             return make_error(Errc::invalid_argument, "tensor \"" + name + "\" is " + shape_text(stored.shape) +
                                                           ", the config wants " + shape_text(place.shape));
-        if (!is_float(stored.type))
-            return make_error(Errc::unsupported, "tensor \"" + name + "\" has type " + stored.type_name +
-                                                     ", only F32, F16 and BF16 are supported");
+        if (!is_supported(stored.type))
+            return make_error(Errc::unsupported,
+                              "tensor \"" + name + "\" has type " + stored.type_name + ", only F32, F16" +
+                                  (gguf ? ", BF16, Q4_0 to Q8_0 and Q2_K to Q6_K" : " and BF16") + " are supported");
     }
     for (const auto& [name, source] : tensors) {
-        if (model.places().contains(name) || is_ignored(name)) continue;
-        if (name == kHead && model.shape().tied_embeddings) {
+        if (places.contains(name) || has_no_place(name, gguf)) continue;
+        if (!gguf && name == kHead && shape.tied_embeddings) {
             if (auto ok = check_tied_head(tensors); !ok) return ok;
             continue;
         }
         return make_error(Errc::invalid_argument, "tensor \"" + name + "\" " + shape_text(source.stored.shape) +
-                                                      " has no place in model_type \"" + model.shape().model_type +
+                                                      " has no place in model_type \"" + shape.model_type +
                                                       "\" with this config");
     }
     return {};
@@ -93,13 +119,13 @@ void feed_header(Sha256& checkpoint, const StoredTensor& stored) {
 }
 
 /// Fills the weights and returns the checkpoint id: one pass over the files in name order serves both.
-Result<std::string> fill(const Tensors& tensors, const LlamaModel& model) {
+Result<std::string> fill(const Tensors& tensors, const Places& places) {
     Sha256 checkpoint;
     for (const auto& [name, source] : tensors) {
         feed_header(checkpoint, source.stored);
-        const auto place = model.places().find(name);
-        auto ok = place != model.places().end() ? place->second.weight->load(place->second.part, source, &checkpoint)
-                                                : read_raw(source, [&](auto bytes) { checkpoint.update(bytes); });
+        const auto place = places.find(name);
+        auto ok = place != places.end() ? place->second.weight->load(place->second.part, source, &checkpoint)
+                                        : read_raw(source, [&](auto bytes) { checkpoint.update(bytes); });
         if (!ok) return ok.error();
     }
     return "sha256:" + checkpoint.hex();
@@ -107,19 +133,22 @@ Result<std::string> fill(const Tensors& tensors, const LlamaModel& model) {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& folder, const ModelOptions& options) {
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options) {
     if (options.dtype != torch::kFloat32 && options.dtype != torch::kBFloat16)
         return make_error(Errc::invalid_argument, "weights are stored as float32 or bfloat16 only");
-    auto config = read_model_config(folder);
+    auto config = read_model_config(path);
     if (!config) return config.error();
-    auto tensors = open_tensor_files(folder);
+    auto tensors = open_tensor_files(path);
     if (!tensors) return tensors.error();
 
     // Outside of inference mode: a later backward pass through these weights needs ordinary tensors.
     const c10::InferenceMode ordinary(false);
     auto model = std::make_unique<LlamaModel>(std::move(*config), options);
-    if (auto ok = check_tensors(*tensors, *model); !ok) return ok.error();
-    auto checkpoint = fill(*tensors, *model);
+    const bool gguf = is_gguf_file(path);
+    const Places places = places_in_files(*model, gguf);
+    if (auto ok = check_tensors(*tensors, places, model->shape(), gguf); !ok) return ok.error();
+    if (gguf) mark_pairs(*tensors, *model);
+    auto checkpoint = fill(*tensors, places);
     if (!checkpoint) return checkpoint.error();
     model->set_audit(make_base_audit(model->weights(), std::move(*checkpoint)));
     return std::unique_ptr<Model>(std::move(model));

@@ -56,7 +56,8 @@ public:
     virtual std::uint64_t weight_bytes() const = 0;
 };
 
-/// Reads a Hugging Face folder (config.json, model.safetensors or its index). Errors name the key or tensor at fault.
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& folder, const ModelOptions& options);
+/// Reads a Hugging Face folder (config.json, model.safetensors or its index) or a GGUF file, whose quantised tensors
+/// are decoded into `dtype`. Errors name the key or tensor at fault as the file calls it.
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options);
 
 }  // namespace attune

@@ -1,5 +1,7 @@
 #include "engine/weights/packing.hpp"
 
+#include <algorithm>
+
 namespace attune {
 
 namespace {
@@ -10,6 +12,14 @@ void narrow(float value, float& into) { into = value; }
 void narrow(float value, Bf16& into) { into = to_bf16(value); }
 
 }  // namespace
+
+void unpair_rows(const float* paired, std::int64_t rows, std::int64_t group, std::int64_t columns, float* into) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const std::int64_t within = row % group;
+        const std::int64_t to = row - within + within / 2 + (within % 2) * (group / 2);
+        std::copy_n(paired + row * columns, columns, into + to * columns);
+    }
+}
 
 template <class Element>
 void pack_panels(const float* rows, std::int64_t count, std::int64_t columns, Element* panels) {

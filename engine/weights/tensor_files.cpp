@@ -1,5 +1,8 @@
 #include "engine/weights/tensor_files.hpp"
 
+#include "engine/files/gguf.hpp"
+#include "engine/files/model_path.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <set>
@@ -27,10 +30,24 @@ Result<void> add_file(const std::filesystem::path& path, std::map<std::string, S
     const auto file = std::make_shared<const ReadOnlyFile>(std::move(*opened));
     for (StoredTensor& stored : header->tensors) {
         const std::string name = stored.name;
-        if (!tensors.emplace(name, SourceTensor{std::move(stored), file}).second)
+        if (!tensors.emplace(name, SourceTensor{std::move(stored), file, 0}).second)
             return make_error(Errc::invalid_argument, "tensor \"" + name + "\" lies in two files");
     }
     return {};
+}
+
+Result<std::map<std::string, SourceTensor>> open_gguf(const std::filesystem::path& path) {
+    auto opened = ReadOnlyFile::open(path);
+    if (!opened) return opened.error();
+    const auto file = std::make_shared<const ReadOnlyFile>(std::move(*opened));
+    auto header = read_gguf_header(*file);
+    if (!header) return header.error();
+    std::map<std::string, SourceTensor> tensors;
+    for (StoredTensor& stored : header->tensors) {
+        const std::string name = stored.name;
+        tensors.emplace(name, SourceTensor{std::move(stored), file, 0});
+    }
+    return tensors;
 }
 
 /// tensor name -> shard file name
@@ -79,14 +96,15 @@ Result<void> add_shards(const std::filesystem::path& folder, std::map<std::strin
 
 }  // namespace
 
-Result<std::map<std::string, SourceTensor>> open_tensor_files(const std::filesystem::path& folder) {
+Result<std::map<std::string, SourceTensor>> open_tensor_files(const std::filesystem::path& model) {
+    if (is_gguf_file(model)) return open_gguf(model);
     std::map<std::string, SourceTensor> tensors;
     std::error_code ignored;
     // As transformers: the single file wins where both are there.
-    if (std::filesystem::exists(folder / kSingle, ignored)) {
-        if (auto ok = add_file(folder / kSingle, tensors); !ok) return ok.error();
-    } else if (std::filesystem::exists(folder / kIndex, ignored)) {
-        if (auto ok = add_shards(folder, tensors); !ok) return ok.error();
+    if (std::filesystem::exists(model / kSingle, ignored)) {
+        if (auto ok = add_file(model / kSingle, tensors); !ok) return ok.error();
+    } else if (std::filesystem::exists(model / kIndex, ignored)) {
+        if (auto ok = add_shards(model, tensors); !ok) return ok.error();
     } else {
         return make_error(Errc::io, std::string("the model folder has neither ") + kSingle + " nor " + kIndex);
     }

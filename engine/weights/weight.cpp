@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include <cstring>
+#include <numeric>
 
 namespace attune {
 
@@ -159,10 +160,14 @@ template <class Take>
 Result<void> Weight::convert_source(std::size_t part, const SourceTensor& source, Take&& take) const {
     const std::int64_t rows = parts_[part].rows;
     const std::uint64_t file_row = rows == 0 ? 0 : source.stored.bytes / static_cast<std::uint64_t>(rows);
+    // Whole panels, and whole heads where their rows change places.
+    const bool paired = source.paired_rows > 0;
+    const std::int64_t step = paired ? std::lcm<std::int64_t>(kPanelOutputs, source.paired_rows) : kPanelOutputs;
     std::int64_t chunk = kStagingBytes / static_cast<std::int64_t>(sizeof(float)) / std::max<std::int64_t>(columns_, 1);
-    chunk = std::max<std::int64_t>(chunk / kPanelOutputs, 1) * kPanelOutputs;
+    chunk = std::max<std::int64_t>(chunk / step, 1) * step;
     std::vector<std::byte> raw;
     std::vector<float> values;
+    std::vector<float> ordered;
     std::vector<std::byte> encoded;
     for (std::int64_t first = 0; first < rows; first += chunk) {
         const std::int64_t count = std::min(chunk, rows - first);
@@ -173,6 +178,13 @@ Result<void> Weight::convert_source(std::size_t part, const SourceTensor& source
         if (!convert_to_f32(source.stored.type, raw.data(), values.data(), values.size()))
             return make_error(Errc::unsupported, "tensor \"" + source.stored.name + "\": type " +
                                                      source.stored.type_name + " is not supported");
+        if (paired) {
+            ordered.resize(values.size());
+            const bool is_vector = source.stored.shape.size() == 1;
+            unpair_rows(values.data(), is_vector ? columns_ : count, source.paired_rows, is_vector ? 1 : columns_,
+                        ordered.data());
+            values.swap(ordered);
+        }
         const bool panels = options_.layout == WeightLayout::panels;
         const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
         encoded.resize(static_cast<std::size_t>(stored) * row_bytes());
