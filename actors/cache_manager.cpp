@@ -8,17 +8,8 @@
 namespace attune {
 namespace {
 
-Error unknown(const std::string& name) {
-    return make_error(Errc::unknown_model, "The model `" + name + "` does not exist.", "model");
-}
-
 std::chrono::milliseconds millis(double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
-
-bool blocks(const NameEntry& entry, TimePoint now) {
-    if (!entry.failure || entry.copy || entry.load) return false;
-    return !entry.failure->retryable || now < entry.failure->retry_at;
 }
 
 }  // namespace
@@ -35,7 +26,7 @@ void CacheManagerState::wire(const PeersPtr& next) {
 }
 
 NamePtr CacheManagerState::find(const std::string& wanted, const Caller& caller) const {
-    const auto entry = names.find(wanted);
+    const auto entry = names.find(module_name(wanted));
     return entry != names.end() && entry->second->visible_to(caller) ? entry->second : nullptr;
 }
 
@@ -52,6 +43,7 @@ void CacheManagerState::tell(const Lease& lease, LeaseNews news) {
 }
 
 ColdPolicy CacheManagerState::policy_for(const LeaseAsk& ask, const Lease& lease) const {
+    if (lease.own_template) return ColdPolicy::wait;  // no other weights may answer a prompt written for these
     if (ask.cold) return *ask.cold;
     // Of several manifests the most careful one counts: wait before fallback before upgrade.
     std::optional<ColdPolicy> policy;
@@ -65,10 +57,11 @@ void CacheManagerState::lease(const LeaseAsk& ask) {
     Names hits;
     for (const WeightedModule& module : ask.modules) {
         const NamePtr entry = find(module.name, ask.caller);
-        if (!entry) return fail(lease, unknown(module.name));
-        if (blocks(*entry, lease->since)) return fail(lease, failure_of(*entry));
+        if (!entry) return fail(lease, unknown_module(module.name));
+        if (is_blocked(*entry, lease->since)) return fail(lease, failure_of(*entry));
         hits.list.push_back(module.name);
         lease->parts.push_back(Lease::Part{entry, module.weight, nullptr, nullptr});
+        lease->own_template = lease->own_template || (module.weight != 0 && entry->own_template());
     }
     lease->policy = policy_for(ask, *lease);
     self->send(peers->trigger, hit_atom_v, std::move(hits));
@@ -82,6 +75,7 @@ void CacheManagerState::lease(const LeaseAsk& ask) {
     news.kind = lease->was_cold ? LeaseNews::Kind::cold : LeaseNews::Kind::warm;
     news.was_cold = lease->was_cold;
     news.policy = lease->policy;
+    news.own_template = lease->own_template;
     tell(*lease, std::move(news));
 }
 
@@ -116,12 +110,6 @@ void CacheManagerState::list(const Caller& caller, const ListReply& reply) {
         if (const auto found = waiting.find(entry.get()); found != waiting.end()) all->back().leases += found->second;
     }
     self->send(peers->trigger, list_atom_v, ModuleList(std::move(all)), reply);
-}
-
-void CacheManagerState::tokenize(const TokenizeTaskPtr& task) {
-    if (find(task->model, task->caller)) return self->send(peers->router, tokenize_atom_v, task);
-    if (task->encoded) (*task->encoded)(unknown(task->model));
-    if (task->decoded) (*task->decoded)(unknown(task->model));
 }
 
 void CacheManagerState::load_order(const LoadOrder& order) {
@@ -197,7 +185,7 @@ void CacheManagerState::named_order(const NamedOrderPtr& order) {
     const NamePtr entry = find(order->name, order->caller);
     auto& reply = *order->reply;
     if (!entry) {
-        if (order->order) return reply(unknown(order->name));
+        if (order->order) return reply(unknown_module(order->name));
         return reply(
             make_error(Errc::unknown_model, "The lora adapter '" + order->name + "' cannot be found.", "lora_name"));
     }
@@ -277,7 +265,7 @@ LeasePtr CacheManagerState::own_lease(const NamePtr& entry, bool give_up) {
     const LeasePtr lease = new_lease(std::nullopt);
     lease->parts.push_back(Lease::Part{entry, 1.0, nullptr, nullptr});
     lease->give_up = give_up;
-    if (blocks(*entry, lease->since) || !entry->found.header || !check_fits(*lease)) return lease;
+    if (is_blocked(*entry, lease->since) || !entry->found.header || !check_fits(*lease)) return lease;
     line.push_back(lease);
     pump();
     return lease;

@@ -263,9 +263,11 @@ void CacheManagerState::became_ready(const LeasePtr& lease) {
     news.kind = LeaseNews::Kind::ready;
     news.was_cold = lease->was_cold;
     news.policy = lease->policy;
+    news.own_template = lease->own_template;
     for (const Lease::Part& part : lease->parts) {
         if (part.weight == 0) continue;  // named, so it must exist and load, but it is switched off
         const Module& module = *part.copy->module;
+        if (module.text) news.texts.push_back({part.name->name(), module.text});
         AppliedModule applied{ModuleId{part.name->name(), module.id.generation}, part.weight, module.unverified};
         news.modules.push_back(JobModule{part.copy->slot, std::move(applied)});
     }

@@ -1,6 +1,7 @@
 #include "actors/house.hpp"
 
 #include "actors/memory_pressure.hpp"
+#include "actors/module_template.hpp"
 #include "actors/router_gateway.hpp"
 #include "actors/supervisor.hpp"
 #include "engine/kv/block_size.hpp"
@@ -40,7 +41,7 @@ CorePtr make_core(const Settings& settings, HouseParts& parts) {
     core->prepare.kv_positions = stats.total_blocks * kBlockTokens;
     core->prepare.limits = settings.limits;
 
-    core->files = module_files(settings, shape, core->info.base_id);
+    core->files = module_files(settings, shape, core->info.base_id, template_maker(parts.tokenizer));
     core->slot_bytes = [engine = core->engine.get()](const Module& module) { return engine->slot_bytes(module); };
     core->read_routes = std::move(parts.read_routes);
     core->memory_pressure = memory_pressure;

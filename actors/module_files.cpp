@@ -21,7 +21,7 @@ bool is_below(const fs::path& path, const fs::path& root) {
 
 class Disk {
 public:
-    Disk(const Settings& settings, ModelShape base, std::string base_id)
+    Disk(const Settings& settings, ModelShape base, std::string base_id, MakeTemplate make_template)
         : roots_(settings.modules.roots),
           trust_roots_(settings.modules.trust_manifests != "never"),
           trust_orders_(settings.modules.trust_manifests == "always"),
@@ -29,6 +29,7 @@ public:
           base_id_(std::move(base_id)),
           limits_(module_limits(settings)) {
         limits_.roots = roots_;
+        limits_.make_template = std::move(make_template);
     }
 
     ScanResult scan() const {
@@ -137,8 +138,9 @@ private:
 
 }  // namespace
 
-ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id) {
-    auto disk = std::make_shared<const Disk>(settings, base, base_id);
+ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id,
+                         MakeTemplate make_template) {
+    auto disk = std::make_shared<const Disk>(settings, base, base_id, std::move(make_template));
     return ModuleFiles{
         [disk] { return disk->scan(); },
         [disk](const std::string& name, const std::string& path) { return disk->resolve(name, path); },

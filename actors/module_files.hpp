@@ -44,8 +44,9 @@ struct ModuleFiles {
     std::function<Result<ModulePtr>(const std::string& name, const std::filesystem::path& path)> load;
 };
 
-/// The real ones.
-ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id);
+/// The real ones. `make_template` null: modules with a template of their own are refused.
+ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id,
+                         MakeTemplate make_template = nullptr);
 
 struct LoaderTask {
     enum class Kind : std::uint8_t { scan, resolve, load } kind = Kind::load;

@@ -69,4 +69,13 @@ Error failure_of(const NameEntry& entry) {
                       "module `" + entry.name() + "` could not be loaded: " + failure.error.message, "model");
 }
 
+bool is_blocked(const NameEntry& entry, TimePoint now) {
+    if (!entry.failure || entry.copy || entry.load) return false;
+    return !entry.failure->retryable || now < entry.failure->retry_at;
+}
+
+Error unknown_module(const std::string& name) {
+    return make_error(Errc::unknown_model, "The model `" + name + "` does not exist.", "model");
+}
+
 }  // namespace attune

@@ -71,6 +71,10 @@ struct NameEntry {
     const std::string& owner() const { return found.manifest.owner; }
     bool visible_to(const Caller& caller) const { return caller.admin || owner().empty() || owner() == caller.name; }
     std::uint64_t parsed_bytes() const { return found.header ? found.header->parsed_bytes : 0; }
+    /// Its chats are written by a template of its own, which is known once it is loaded.
+    bool own_template() const {
+        return copy ? copy->module->text != nullptr : found.header && found.header->own_template;
+    }
     Tier tier() const;
 };
 using NamePtr = std::shared_ptr<NameEntry>;
@@ -98,7 +102,8 @@ struct Lease {
     Stage stage = Stage::queued;
     ColdPolicy policy = ColdPolicy::wait;
     bool was_cold = false;
-    bool give_up = false;  ///< a prefetch: leaves when there is no room at once
+    bool own_template = false;  ///< of a module that is not switched off
+    bool give_up = false;       ///< a prefetch: leaves when there is no room at once
     TimePoint since{};
     std::int64_t retry_after = -1;  ///< not before a release later than this one (the arena had no place)
     bool afresh = false;            ///< the arena was in pieces and the set left it once, to be placed together
@@ -118,5 +123,9 @@ ModuleStatus status_of(const NameEntry& entry);
 
 /// What a request for a failed module hears.
 Error failure_of(const NameEntry& entry);
+/// It failed, and it is not time to try again.
+bool is_blocked(const NameEntry& entry, TimePoint now);
+/// What a request for a name that nobody has, or that is another's, hears.
+Error unknown_module(const std::string& name);
 
 }  // namespace attune

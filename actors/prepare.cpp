@@ -17,13 +17,24 @@ std::uint64_t draw_seed() {
     return source();
 }
 
-Result<std::vector<TokenId>> tokenize_chat(const PrepareParts& parts, const ChatPrompt& chat) {
-    if (!parts.tokenizer || !parts.chat_template)
+Result<std::vector<TokenId>> tokenize_chat(const PrepareParts& parts, const ChatPrompt& chat,
+                                           const ChatTemplate* own_template) {
+    const ChatTemplate* chat_template = own_template != nullptr ? own_template : parts.chat_template.get();
+    if (!parts.tokenizer || chat_template == nullptr)
         return make_error(Errc::invalid_argument, "this model has no chat template: use /v1/completions", "messages");
-    auto rendered = parts.chat_template->render(chat);
+    auto rendered = chat_template->render(chat);
     if (!rendered) return rendered.error();
     // The template writes BOS and the like itself, so the tokenizer adds nothing.
     return parts.tokenizer->encode(rendered->text, false, rendered->literal);
+}
+
+/// A text that begins with the BOS already gets no second one.
+std::vector<TokenId> tokenize_text(const Tokenizer& tokenizer, const TextPrompt& prompt) {
+    auto ids = tokenizer.encode(prompt.text, prompt.add_special_tokens);
+    if (!prompt.add_special_tokens || ids.size() < 2 || ids[0] != ids[1] || !tokenizer.is_special(ids[0])) return ids;
+    const auto added = tokenizer.encode("", /*add_special_tokens=*/true);
+    if (!added.empty() && added.front() == ids[0]) ids.erase(ids.begin());
+    return ids;
 }
 
 Result<std::vector<TokenId>> checked_ids(const PrepareParts& parts, const std::vector<TokenId>& ids) {
@@ -76,13 +87,6 @@ std::string text_of(const json& content) {
 Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
     const GenerationRequest& request = task.request;
     PreparedPrompt out;
-    out.sampling = request.sampling;
-    if (auto valid = validate(out.sampling, parts.vocab_size, parts.limits); !valid) return valid.error();
-    auto ids = tokenize_prompt(parts, request.prompt);
-    if (!ids) return ids.error();
-    out.ids = std::move(*ids);
-    if (auto fits = fit_length(parts, out); !fits) return fits.error();
-    if (!out.sampling.seed) out.sampling.seed = draw_seed();
     if (task.routes) {
         RouteQuery query;
         query.task_id = request.task_id;
@@ -91,25 +95,32 @@ Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
         query.tags = request.tags;
         query.text = routing_text(request.prompt);
         out.choice = task.routes->choose(query);
+        return out;
     }
+    out.sampling = request.sampling;
+    if (auto valid = validate(out.sampling, parts.vocab_size, parts.limits); !valid) return valid.error();
+    auto ids = tokenize_prompt(parts, request.prompt, task.chat_template.get());
+    if (!ids) return ids.error();
+    out.ids = std::move(*ids);
+    if (auto fits = fit_length(parts, out); !fits) return fits.error();
+    if (!out.sampling.seed) out.sampling.seed = draw_seed();
     return out;
 }
 
 }  // namespace
 
-Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt) {
+Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt,
+                                             const ChatTemplate* chat_template) {
     Result<std::vector<TokenId>> ids = std::vector<TokenId>{};
     if (const auto* chat = std::get_if<ChatPrompt>(&prompt))
-        ids = tokenize_chat(parts, *chat);
+        ids = tokenize_chat(parts, *chat, chat_template);
     else if (const auto* tokens = std::get_if<TokenPrompt>(&prompt))
         ids = checked_ids(parts, tokens->ids);
     else if (!parts.tokenizer)
         return make_error(Errc::invalid_argument, "this model has no tokenizer: give the prompt as token ids",
                           "prompt");
-    else {
-        const auto& text = std::get<TextPrompt>(prompt);
-        ids = parts.tokenizer->encode(text.text, text.add_special_tokens);
-    }
+    else
+        ids = tokenize_text(*parts.tokenizer, std::get<TextPrompt>(prompt));
     if (ids && ids->empty()) return make_error(Errc::invalid_argument, "the prompt is empty", "prompt");
     return ids;
 }
@@ -138,11 +149,14 @@ Prepared prepare(const PrepareParts& parts, const PrepareTask& task) {
 void run_tokenize(const PrepareParts& parts, const TokenizeTask& task) {
     try {
         if (task.encoded) {
-            auto ids = tokenize_prompt(parts, task.encode->prompt);
-            if (!ids)
-                (*task.encoded)(ids.error());
-            else
-                (*task.encoded)(TokenizeResult{std::move(*ids), parts.max_model_len});
+            auto ids = tokenize_prompt(parts, task.encode->prompt, task.chat_template.get());
+            if (!ids) return (*task.encoded)(ids.error());
+            TokenizeResult result{std::move(*ids), parts.max_model_len, std::nullopt};
+            if (task.encode->token_texts && parts.tokenizer) {
+                result.texts.emplace();
+                for (const TokenId id : result.tokens) result.texts->push_back(parts.tokenizer->token_bytes(id));
+            }
+            (*task.encoded)(std::move(result));
         }
         if (!task.decoded) return;
         if (!parts.tokenizer)

@@ -27,9 +27,11 @@ struct PrepareParts {
     LimitSettings limits;
 };
 
+/// What the router wants to know of a request: first which modules the rules choose, where they do, then its prompt.
 struct PrepareTask {
     GenerationRequest request;
-    RouteTablePtr routes;  ///< set when the rules choose the modules
+    RouteTablePtr routes;                               ///< set: choose by these, and nothing else
+    std::shared_ptr<const ChatTemplate> chat_template;  ///< a module's own; null: the base's
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
 };
 using PrepareTaskPtr = std::shared_ptr<const PrepareTask>;
@@ -37,7 +39,7 @@ using PrepareTaskPtr = std::shared_ptr<const PrepareTask>;
 struct PreparedPrompt {
     std::vector<TokenId> ids;
     SamplingParams sampling;            ///< checked; max_tokens and seed are set
-    std::optional<RouteChoice> choice;  ///< when the rules were asked
+    std::optional<RouteChoice> choice;  ///< when the rules were asked: then nothing else is set
 };
 using Prepared = Result<PreparedPrompt>;
 using PreparedPtr = std::shared_ptr<Prepared>;
@@ -45,8 +47,9 @@ using PreparedPtr = std::shared_ptr<Prepared>;
 /// Everything about a request that costs time in proportion to its prompt: routing text, template, tokenising, checks.
 Prepared prepare(const PrepareParts& parts, const PrepareTask& task);
 
-/// The prompt as tokens, with every check but the length.
-Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt);
+/// The prompt as tokens, with every check but the length. `chat_template`: a module's own; null: the base's.
+Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt,
+                                             const ChatTemplate* chat_template = nullptr);
 
 /// The text routing rules look at: the last user message of a chat, or a completion's prompt.
 std::string routing_text(const Prompt& prompt);
@@ -56,6 +59,7 @@ struct TokenizeTask {
     std::string model;
     Caller caller;
     std::optional<TokenizeRequest> encode;
+    std::shared_ptr<const ChatTemplate> chat_template;  ///< the module's own; null: the base's
     OnceReplyPtr<TokenizeResult> encoded;
     std::vector<TokenId> decode;
     OnceReplyPtr<std::string> decoded;

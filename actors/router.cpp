@@ -1,5 +1,6 @@
 #include "actors/router.hpp"
 
+#include "actors/names.hpp"
 #include "attune/cold_word.hpp"
 
 #include <algorithm>
@@ -83,9 +84,16 @@ void RouterState::submit(const SubmissionPtr& submission) {
     flight.submission = submission;
     auto decided = decide(flight);
     if (!decided) return refuse(decided.error());
+    flight.task = std::make_shared<PrepareTask>();
+    // The text goes along: what the router keeps of a request until its end must not grow with the body.
+    Prompt text = std::exchange(submission->request.prompt, {});
+    flight.task->request = submission->request;
+    flight.task->request.prompt = std::move(text);
+    flight.cancelled = flight.task->cancelled;
     Flight& kept = flights_.emplace(id, std::move(flight)).first->second;
-    if (*decided && !kept.modules.empty()) ask_lease(id, kept);
-    begin_prepare(id, kept);
+    if (*decided) return routed(id, kept);
+    kept.task->routes = table_;
+    ask_preparer(id, kept.task);
 }
 
 Result<bool> RouterState::decide(Flight& flight) const {
@@ -100,6 +108,7 @@ Result<bool> RouterState::decide(Flight& flight) const {
                               "model");
         if (modules.empty()) modules.push_back(WeightedModule{request.model, 1.0});
     }
+    for (WeightedModule& module : modules) module.name = module_name(module.name);
     if (request.model == "auto" && modules.empty()) return false;
     if (auto valid = check_modules(modules); !valid) return valid.error();
     flight.route = RouteDecision{"explicit", names_of(modules)};
@@ -130,17 +139,50 @@ PreparerActor RouterState::next_preparer() {
     return peers->preparers[preparer_];
 }
 
-void RouterState::begin_prepare(RequestId id, Flight& flight) {
-    auto task = std::make_shared<PrepareTask>();
-    // The text goes along: what the router keeps of a request until its end must not grow with the body.
-    Prompt text = std::exchange(flight.submission->request.prompt, {});
-    task->request = flight.request();
-    task->request.prompt = std::move(text);
-    if (!flight.routed) task->routes = table_;
-    flight.cancelled = task->cancelled;
-    self->request(next_preparer(), caf::infinite, prepare_atom_v, PrepareTaskPtr(task))
+void RouterState::ask_preparer(RequestId id, const PrepareTaskPtr& task) {
+    self->request(next_preparer(), caf::infinite, prepare_atom_v, task)
         .then([this, id](const PreparedPtr& prompt) { prepared(id, *prompt); },
               [this, id](const caf::error& error) { prepared(id, from_caf(error)); });
+}
+
+void RouterState::routed(RequestId id, Flight& flight) {
+    if (flight.modules.empty()) return begin_prepare(id, flight, nullptr);
+    ask_lease(id, flight);
+}
+
+void RouterState::begin_prepare(RequestId id, Flight& flight, std::shared_ptr<const ChatTemplate> chat_template) {
+    const auto task = std::exchange(flight.task, nullptr);
+    task->routes = nullptr;
+    task->chat_template = std::move(chat_template);
+    ask_preparer(id, task);
+}
+
+bool RouterState::choose_template(RequestId id, Flight& flight, const LeaseNews& news) {
+    const bool ready = news.kind == LeaseNews::Kind::ready;
+    if (!flight.task) {  // written by the base's template already, since the lease named no other
+        if (!ready || news.texts.empty()) return true;
+        end(id, make_error(Errc::unavailable, "module `" + news.texts.front().module +
+                                                  "` got another chat template while the request waited: ask again"));
+        return false;
+    }
+    if (!ready) {
+        if (!news.own_template) begin_prepare(id, flight, nullptr);
+        return true;
+    }
+    const NamedText* chosen = nullptr;
+    for (const NamedText& named : news.texts) {
+        const bool is_chat = std::holds_alternative<ChatPrompt>(flight.task->request.prompt);
+        if (is_chat && chosen != nullptr && !(chosen->text->source == named.text->source)) {
+            end(id, make_error(Errc::invalid_argument,
+                               "modules `" + chosen->module + "` and `" + named.module +
+                                   "` bring different chat templates: one request can follow one of them",
+                               "modules"));
+            return false;
+        }
+        chosen = &named;
+    }
+    begin_prepare(id, flight, chosen != nullptr ? chosen->text->chat_template : nullptr);
+    return true;
 }
 
 void RouterState::prepared(RequestId id, const Prepared& prompt) {
@@ -148,14 +190,14 @@ void RouterState::prepared(RequestId id, const Prepared& prompt) {
     if (found == flights_.end()) return;  // cancelled meanwhile
     Flight& flight = found->second;
     if (!prompt) return end(id, prompt.error());
-    flight.prompt = *prompt;
     if (!flight.routed) {
         flight.route = prompt->choice->decision;
         flight.modules = prompt->choice->modules;
         flight.routed = true;
         if (auto valid = check_modules(flight.modules); !valid) return end(id, valid.error());
-        if (!flight.modules.empty()) ask_lease(id, flight);
+        return routed(id, flight);
     }
+    flight.prompt = *prompt;
     proceed(id, flight);
 }
 
@@ -182,11 +224,14 @@ void RouterState::lease_news(RequestId id, LeaseNews news) {
         return;
     }
     if (flight.running) {
+        // A template found only now: the base finishes what was written for it; `served` tells.
+        if (!news.texts.empty()) return release(id, flight, /*keep_loading=*/false);
         if (news.kind == LeaseNews::Kind::ready)
             self->send(peers->executor, switch_atom_v, id, JobModules{std::move(news.modules)});
         return;
     }
     const bool first = !flight.lease;
+    if (!choose_template(id, flight, news)) return;
     flight.lease = std::move(news);
     const bool waits = flight.lease->kind == LeaseNews::Kind::warm || flight.lease->policy == ColdPolicy::wait;
     if (first && waits && flight.lease->kind != LeaseNews::Kind::ready) hold(id, flight);

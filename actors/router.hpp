@@ -14,6 +14,7 @@ namespace attune {
 /// A request between admission and its last event.
 struct Flight {
     SubmissionPtr submission;
+    std::shared_ptr<PrepareTask> task;  ///< holds the prompt's text until it is known which template writes it
     std::shared_ptr<std::atomic<bool>> cancelled;  ///< a preparer skips its work when set
     RouteDecision route;
     std::vector<WeightedModule> modules;  ///< empty: the base
@@ -54,7 +55,13 @@ private:
     /// From `model` and `attune.modules`; false: the rules decide.
     Result<bool> decide(Flight& flight) const;
     Result<void> check_modules(const std::vector<WeightedModule>& modules) const;
-    void begin_prepare(RequestId id, Flight& flight);
+    /// Asks a preparer: for the rules' choice, or for the prompt.
+    void ask_preparer(RequestId id, const PrepareTaskPtr& task);
+    /// The modules are decided.
+    void routed(RequestId id, Flight& flight);
+    void begin_prepare(RequestId id, Flight& flight, std::shared_ptr<const ChatTemplate> chat_template);
+    /// The prompt can be written as soon as the lease tells whose template counts; false: the request ended.
+    bool choose_template(RequestId id, Flight& flight, const LeaseNews& news);
     void ask_lease(RequestId id, Flight& flight);
     /// Both the prompt and the first news of the lease are there: what happens now?
     void proceed(RequestId id, Flight& flight);

@@ -19,6 +19,9 @@ struct TemplateSource {
     std::optional<std::string> with_tools;  ///< for requests that bring tools
     /// What the source means by bos_token, eos_token and the like.
     std::vector<std::pair<std::string, std::string>> named_tokens;
+    bool mentions(const std::string& name) const {
+        return usual.find(name) != std::string::npos || (with_tools && with_tools->find(name) != std::string::npos);
+    }
     friend bool operator==(const TemplateSource&, const TemplateSource&) = default;
 };
 

@@ -104,11 +104,6 @@ std::string comparable(const std::optional<std::string>& source) {
     return text;
 }
 
-bool mentions(const TemplateSource& source, const std::string& name) {
-    return source.usual.find(name) != std::string::npos ||
-           (source.with_tools && source.with_tools->find(name) != std::string::npos);
-}
-
 /// The module's words before the base's; nothing when the outcome is the base's.
 std::optional<TemplateSource> own_source(const FolderText& module, const FolderText& base) {
     const FolderText& text = module.usual ? module : base;
@@ -121,7 +116,7 @@ std::optional<TemplateSource> own_source(const FolderText& module, const FolderT
                                   [&, wanted = &name](const auto& token) { return token.first == *wanted; });
         if (found == own.named_tokens.end()) found = own.named_tokens.insert(found, {name, ""});
         // pad_token and its like change with every trainer and are in hardly any template.
-        if (found->second != content && mentions(own, name)) differs = true;
+        if (found->second != content && own.mentions(name)) differs = true;
         found->second = content;
     }
     return differs ? std::optional(std::move(own)) : std::nullopt;

@@ -74,8 +74,11 @@ RouteTable::RouteTable(RouteFile file) : file_(std::move(file)) {
     };
     collect(
         task_ids_, [](const RouteRule& rule) -> const auto& { return rule.task_ids; });
-    collect(
-        tags_, [](const RouteRule& rule) -> const auto& { return rule.tags; });
+    collect(tags_, [](const RouteRule& rule) {
+        std::vector<std::string> tags;
+        for (const std::string& tag : rule.tags) tags.push_back(comparable(valid_utf8(tag)));
+        return tags;
+    });
     collect(
         users_, [](const RouteRule& rule) -> const auto& { return rule.users; });
     for (std::size_t i = 0; i < file_.users.size(); ++i) preferences_.emplace(file_.users[i].user, i);
@@ -165,9 +168,12 @@ RouteChoice RouteTable::choose(const RouteQuery& query) const {
     }
 
     const RouteRule* tagged = nullptr;
-    for (const std::string& tag : query.tags) tagged = better(tagged, first_allowed(tags_, tag, query));
+    const auto by_tag = [&](const std::string& tag) {
+        return first_allowed(tags_, comparable(valid_utf8(tag)), query);
+    };
+    for (const std::string& tag : query.tags) tagged = better(tagged, by_tag(tag));
     for (const UserPreference* preference : preferences) {
-        for (const std::string& tag : preference->tags) tagged = better(tagged, first_allowed(tags_, tag, query));
+        for (const std::string& tag : preference->tags) tagged = better(tagged, by_tag(tag));
     }
     if (tagged != nullptr) return chosen("tag", tagged->modules);
 

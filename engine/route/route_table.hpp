@@ -28,7 +28,8 @@ struct RouteChoice {
 };
 
 /// Rules in force: immutable, a pure function from a query to modules with the reason; any thread. Order of kinds:
-/// task id, user, tags, keywords, default. Keywords match after NFKC and case folding as substrings, with word
+/// task id, user, tags, keywords, default. Task ids and users are compared exactly, tags after NFKC and case folding.
+/// Keywords match after NFKC and case folding as substrings, with word
 /// boundaries only between letters of scripts that have them; highest priority, then longest keyword (in characters),
 /// then file order. A rule with an owner is seen by the key of that name only. [users] applies to the key's name and
 /// to the `user` field: its tags join the request's, its modules are used when no rule for the user matched.

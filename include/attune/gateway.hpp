@@ -53,11 +53,14 @@ struct TokenizeRequest {
     std::string model;
     Prompt prompt;
     Caller caller;
+    bool token_texts = false;  ///< the text of each token is wanted, too
 };
 
 struct TokenizeResult {
     std::vector<TokenId> tokens;
     int max_model_len = 0;
+    /// One for each token: its bytes, perhaps a part of a character.
+    std::optional<std::vector<std::string>> texts = std::nullopt;
 };
 
 struct AuditStatus {

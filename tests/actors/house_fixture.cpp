@@ -110,6 +110,7 @@ FoundModule HouseFixture::found(const std::string& name, const std::string& path
         header.source = ModuleSource{path, source.bytes, source.mtime, 1};
         header.kind = "lora";
         header.parsed_bytes = source.bytes;
+        header.own_template = source.inspected && !source.chat_template.empty();
         module.header = header;
     }
     module.manifest = ServingManifest{source.cold, source.pin, source.owner, source.rule};
@@ -137,6 +138,9 @@ ModuleFiles HouseFixture::fake_files() {
         module->id = ModuleId{name, source.generation};
         module->kind = "lora";
         module->host_bytes = source.bytes;
+        if (!source.chat_template.empty())
+            module->text = std::make_shared<ModuleText>(ModuleText{
+                {source.chat_template, std::nullopt, {}}, std::make_shared<FakeTemplate>(source.chat_template)});
         *live_bytes += source.bytes;
         peak_bytes = std::max(peak_bytes, *live_bytes);
         return ModulePtr(module, [live = live_bytes](const Module* gone) {

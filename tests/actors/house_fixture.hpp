@@ -63,6 +63,18 @@ struct FakeSource {
     std::optional<ColdPolicy> cold = std::nullopt;
     std::optional<RouteRule> rule = std::nullopt;
     bool pin = false;
+    std::string chat_template = {};  ///< its own; what FakeTemplate writes before a chat
+    bool inspected = true;           ///< false: the look at its headers missed the template
+};
+
+/// Writes its name and nothing else, so that a prompt's length tells whose template wrote it.
+class FakeTemplate final : public ChatTemplate {
+public:
+    explicit FakeTemplate(std::string name) : name_(std::move(name)) {}
+    Result<RenderedChat> render(const ChatPrompt&) const override { return RenderedChat{name_, {}}; }
+
+private:
+    std::string name_;
 };
 
 class TestConfig : public HouseConfig {

@@ -98,6 +98,50 @@ TEST_CASE("a chat without a template is refused", "[actors][prepare]") {
     CHECK(prepare(parts_of(), task_of(chat)).error().code == Errc::invalid_argument);
 }
 
+TEST_CASE("a chat without a template of the base's is written by a module's own", "[actors][prepare]") {
+    PrepareTask task = task_of(ChatPrompt{R"([{"role":"user","content":"hi"}])", {}, {}, {}});
+    task.chat_template = *ChatTemplate::parse("<{{ messages[0].content }}>", "", "");
+    CHECK(prepare(parts_of(), task)->ids == std::vector<TokenId>{'<', 'h', 'i', '>'});
+}
+
+TEST_CASE("where rules choose, only their choice is prepared", "[actors][prepare]") {
+    PrepareTask task = task_of(TokenPrompt{{999}});
+    task.routes = std::make_shared<const RouteTable>();
+    const auto chosen = prepare(parts_of(), task);
+    REQUIRE(chosen);
+    CHECK(chosen->choice->decision.rule == "default");
+    CHECK(chosen->ids.empty());
+}
+
+TEST_CASE("a prompt that begins with the BOS gets no second one", "[actors][prepare][D1]") {
+    /// Id 300 is <s>, which it puts before every text and finds in it; 301 is </s>, a token of no post-processor.
+    class WithBos final : public FakeTokenizer {
+    public:
+        WithBos() : FakeTokenizer({{300, "<s>"}, {301, "</s>"}}, {300, 301}) {}
+        std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override {
+            std::vector<TokenId> ids;
+            if (add_special_tokens) ids.push_back(300);
+            while (!text.empty()) {
+                const bool bos = text.starts_with("<s>");
+                const bool eos = text.starts_with("</s>");
+                ids.push_back(bos ? 300 : eos ? 301 : static_cast<unsigned char>(text[0]));
+                text.remove_prefix(bos ? 3 : eos ? 4 : 1);
+            }
+            return ids;
+        }
+    };
+    PrepareParts parts = parts_of();
+    parts.tokenizer = std::make_shared<WithBos>();
+    const auto ids = [&](const char* text, bool add) { return *tokenize_prompt(parts, TextPrompt{text, add}); };
+    CHECK(ids("a", true) == std::vector<TokenId>{300, 'a'});
+    CHECK(ids("<s>a", true) == std::vector<TokenId>{300, 'a'});
+    CHECK(ids("<s>a", false) == std::vector<TokenId>{300, 'a'});
+    CHECK(ids("<s>", true) == std::vector<TokenId>{300});
+    CHECK(ids("<s><s>a", false) == std::vector<TokenId>{300, 300, 'a'});  // as it was typed
+    CHECK(ids("</s></s>a", true) == std::vector<TokenId>{300, 301, 301, 'a'});
+    CHECK(ids("aa", true) == std::vector<TokenId>{300, 'a', 'a'});
+}
+
 TEST_CASE("work that was cancelled before it began is not done", "[actors][prepare]") {
     PrepareTask task = task_of(TokenPrompt{{1}});
     *task.cancelled = true;
@@ -122,6 +166,8 @@ TEST_CASE("module names are letters of any script and digits, with dots and dash
         CHECK(check_module_name(good, "base"));
     for (const char* bad : {"", "auto", "base", "a b", "a/b", "../x", "-a", "a.", "_a", "a\n", "😀", "a`b"})
         CHECK_FALSE(check_module_name(bad, "base"));
+    CHECK_FALSE(check_module_name("½", "base"));
+    CHECK_FALSE(check_module_name("①", "base"));
     CHECK(check_module_name(std::string(128, 'x'), "base"));
     CHECK_FALSE(check_module_name(std::string(129, 'x'), "base"));
     CHECK_FALSE(check_module_name("e\xCC\x81", "base"));  // decomposed: not NFC

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,17 +94,53 @@ TEST_CASE("an unknown task id, user or tag falls through to the next kind", "[en
     CHECK(table.choose(query).decision.rule == "keyword");
 }
 
-TEST_CASE("task ids and tags are compared exactly", "[engine][route]") {
+TEST_CASE("task ids are compared exactly", "[engine][route]") {
     RouteRule rule = rule_for("m");
     rule.task_ids = {"Legal"};
-    rule.tags = {"law"};
     const RouteTable table = table_of({rule});
     RouteQuery query;
     query.task_id = "legal";
-    query.tags = {"Law"};
     CHECK(table.choose(query).decision.rule == "default");
     query.task_id = "Legal";
     CHECK(table.choose(query).decision.rule == "task_id");
+}
+
+TEST_CASE("tags are compared whole, whatever their case, width and composition", "[engine][route]") {
+    struct Case {
+        const char* rule;
+        const char* asked;
+        bool same;
+    };
+    for (const Case& c : std::initializer_list<Case>{
+             {"law", "Law", true},
+             {"law", "ｌａｗ", true},
+             {"LAW", "law", true},
+             {"law", "laws", false},
+             {"law", "la w", false},
+             {"法条", "法条", true},
+             {"法条", "法條", false},
+             {"ガス", "ｶﾞｽ", true},
+             {"が", "\u304B\u3099", true},
+             {"が", "か", false},
+             {"café", "cafe\u0301", true},
+             {"café", "cafe", false},
+             {"straße", "STRASSE", true},
+             {"한국", "\u1112\u1161\u11AB\u1100\u116E\u11A8", true},
+             {"代码Code", "代码ＣＯＤＥ", true},
+             {"код", "КОД", true},
+             {"кoд", "код", false},  // the middle letter of one is Latin
+             {"①", "1", true},
+             {"law", "l\u200Baw", true},
+             {"law", "", false},
+             {"law", "\xFF", false},
+         }) {
+        INFO(c.rule << " and " << c.asked);
+        RouteRule rule = rule_for("m");
+        rule.tags = {c.rule};
+        RouteQuery query;
+        query.tags = {c.asked};
+        CHECK((table_of({rule}).choose(query).decision.rule == "tag") == c.same);
+    }
 }
 
 TEST_CASE("the highest priority wins, then the longest keyword, then the file's order", "[engine][route]") {
