@@ -49,6 +49,7 @@ void add_server(std::vector<SettingField>& all) {
     all.push_back(number("server", "idle_timeout_s", server(&S::idle_timeout_s), 1, kDay_s));
     all.push_back(integer("server", "ws_requests", server(&S::ws_requests), 1, 4096));
     all.push_back(size("server", "unsent_bytes", server(&S::unsent_bytes), 4 * kKiB, kGiB));
+    all.push_back(size("server", "reading_bytes", server(&S::reading_bytes), 64 * kKiB, 64 * kGiB));
 }
 
 void add_model(std::vector<SettingField>& all) {
@@ -148,6 +149,7 @@ void add_limits(std::vector<SettingField>& all) {
     all.push_back(integer("limits", "package_files", limits(&S::package_files), 1, 100000));
     all.push_back(integer("limits", "json_depth", limits(&S::json_depth), 4, 1000));
     all.push_back(integer("limits", "module_names", limits(&S::module_names), 1, 10000000));
+    all.push_back(size("limits", "answer_bytes", limits(&S::answer_bytes), 4 * kKiB, 4 * kGiB));
 }
 
 std::vector<SettingField> make_fields() {

@@ -5,7 +5,7 @@
 
 namespace attune {
 
-BodyAnswer::BodyAnswer(const ApiRequest& request, std::string id, std::int64_t created)
+BodyAnswer::BodyAnswer(const ApiRequest& request, std::string id, std::int64_t created, std::uint64_t limit_bytes)
     : endpoint_(request.endpoint),
       wants_logprobs_(request.logprobs),
       echo_(request.echo),
@@ -14,6 +14,7 @@ BodyAnswer::BodyAnswer(const ApiRequest& request, std::string id, std::int64_t c
       id_(std::move(id)),
       created_(created),
       model_(request.model),
+      limit_bytes_(limit_bytes),
       record_(request.prompts.size(), request.choices_per_prompt),
       choices_(static_cast<std::size_t>(request.choices())),
       prompt_logprobs_(request.prompts.size(), "null") {
@@ -40,24 +41,42 @@ void BodyAnswer::handle(std::size_t prompt, const PromptEvent& event) {
     if (wants_prompt_logprobs_) {
         prompt_logprobs_[prompt].clear();
         append_prompt_logprobs(prompt_logprobs_[prompt], event);
+        const int copies = endpoint_ == Endpoint::chat ? 1 : choices_per_prompt_;
+        if (!grow(prompt_logprobs_[prompt].size() * static_cast<std::uint64_t>(copies))) return;
     }
     if (!echo_) return;
     for (int j = 0; j < choices_per_prompt_; ++j) {
         Choice& choice = choice_at(prompt, j);
+        const std::uint64_t before = choice.bytes();
         choice.content += event.text;
         for (std::size_t i = 0; wants_logprobs_ && i < event.pieces.size(); ++i)
             choice.logprobs.add(event.pieces[i], i < event.scores.size() ? event.scores[i] : std::nullopt);
+        if (!grow(choice.bytes() - before)) return;
     }
 }
 
 void BodyAnswer::handle(std::size_t prompt, const TokenEvent& event) {
     record_.count_token();
     Choice& choice = choice_at(prompt, event.choice);
+    const std::uint64_t before = choice.bytes();
     add(choice, choice.parser->token(event));
-    if (!wants_logprobs_ || !event.scores) return;
-    if (endpoint_ == Endpoint::completions) return choice.logprobs.add(*event.scores);
-    if (!choice.chat_logprobs.empty()) choice.chat_logprobs += ',';
-    append_chat_logprob(choice.chat_logprobs, *event.scores);
+    if (wants_logprobs_ && event.scores) {
+        if (endpoint_ == Endpoint::completions) {
+            choice.logprobs.add(*event.scores);
+        } else {
+            if (!choice.chat_logprobs.empty()) choice.chat_logprobs += ',';
+            append_chat_logprob(choice.chat_logprobs, *event.scores);
+        }
+    }
+    grow(choice.bytes() - before);
+}
+
+bool BodyAnswer::grow(std::uint64_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > limit_bytes_ && !error_)
+        error_ = make_error(Errc::invalid_argument, "The answer is larger than " + std::to_string(limit_bytes_) +
+                                                        " bytes (limits.answer_bytes): ask for a stream, or for less.");
+    return !error_;
 }
 
 void BodyAnswer::handle(std::size_t prompt, const ChoiceFinished& event) {

@@ -6,6 +6,7 @@
 #include "net/api_request.hpp"
 #include "net/logprobs_json.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,8 @@ namespace attune {
 /// Gathers the events of one request's prompts into an unstreamed body.
 class BodyAnswer {
 public:
-    BodyAnswer(const ApiRequest& request, std::string id, std::int64_t created);
+    /// An answer that grows beyond `limit_bytes` fails with Errc::invalid_argument naming limits.answer_bytes.
+    BodyAnswer(const ApiRequest& request, std::string id, std::int64_t created, std::uint64_t limit_bytes);
 
     void take(std::size_t prompt, OutputEvent event);
     bool is_over() const { return error_ || record_.all_finished(); }
@@ -34,6 +36,10 @@ private:
         std::string chat_logprobs;  ///< the items of `content`
         CompletionLogprobs logprobs;
         std::optional<ChoiceFinished> end;
+
+        std::uint64_t bytes() const {
+            return content.size() + reasoning.size() + chat_logprobs.size() + logprobs.bytes();
+        }
     };
 
     void handle(std::size_t prompt, const Admitted& event);
@@ -44,6 +50,8 @@ private:
     void handle(std::size_t prompt, const Finished& event);
     void handle(std::size_t prompt, const Failed& event);
 
+    /// Counts what was added to the answer; false once that is too much.
+    bool grow(std::uint64_t bytes);
     Choice& choice_at(std::size_t prompt, int choice);
     static void add(Choice& choice, const std::vector<MessageDelta>& deltas);
     void append_chat_choice(std::string& out, const Choice& choice) const;
@@ -57,9 +65,11 @@ private:
     const std::string id_;
     const std::int64_t created_;
     const std::string model_;
+    const std::uint64_t limit_bytes_;
     AnswerRecord record_;
     std::vector<Choice> choices_;
     std::vector<std::string> prompt_logprobs_;  ///< per prompt
+    std::uint64_t bytes_ = 0;                   ///< text and log-probabilities gathered, as told by the events
     std::optional<Error> error_;
 };
 

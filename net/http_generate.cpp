@@ -1,10 +1,10 @@
 #include "net/http_session.hpp"
 
 #include "attune/log.hpp"
+#include "net/answer_size.hpp"
 #include "net/body_answer.hpp"
 #include "net/decode_request.hpp"
 #include "net/errors.hpp"
-#include "net/json_text.hpp"
 #include "net/stream_answer.hpp"
 
 #include <array>
@@ -59,20 +59,18 @@ void append_transfer_chunk(std::string& out, std::string_view data) {
 
 }  // namespace
 
-asio::awaitable<bool> HttpSession::generate(RequestContext& context, const std::string& body) {
+asio::awaitable<bool> HttpSession::generate(RequestContext& context, std::string& body) {
     const TimePoint received = steady_now();
-    const auto json = parse_json(body, server_.limits.json_depth);
-    if (!json) {
-        const Response refusal = error_response(json.error());
-        co_return co_await answer(context, refusal);
-    }
-    const auto* object = json->if_object();
-    if (object == nullptr) {
-        const Response refusal = error_response(make_error(Errc::invalid_argument, "The body must be a JSON object."));
-        co_return co_await answer(context, refusal);
-    }
     const bool is_chat = context.route.id == RouteId::chat;
-    auto request = is_chat ? decode_chat(*object, decode_context()) : decode_completion(*object, decode_context());
+    const Decode<ApiRequest> decode = [&](const boost::json::object& object) {
+        return is_chat ? decode_chat(object, decode_context()) : decode_completion(object, decode_context());
+    };
+    auto request = co_await read_as(body, false, decode);
+    if (is_gone()) co_return false;
+    if (request && !request->stream && least_answer_bytes(*request) > server_.limits.answer_bytes)
+        request = make_error(Errc::invalid_argument,
+                             "The answer would be larger than " + std::to_string(server_.limits.answer_bytes) +
+                                 " bytes (limits.answer_bytes): ask for a stream, or for less.");
     if (!request) {
         const Response refusal = error_response(request.error());
         co_return co_await answer(context, refusal);
@@ -88,12 +86,12 @@ asio::awaitable<bool> HttpSession::generate(RequestContext& context, const std::
 }
 
 asio::awaitable<bool> HttpSession::answer_at_once(RequestContext& context, ApiRequest& request) {
-    BodyAnswer body(request, make_id(id_prefix(request.endpoint)), std::time(nullptr));
+    BodyAnswer body(request, make_id(id_prefix(request.endpoint)), std::time(nullptr), server_.limits.answer_bytes);
     Generation generation(server_.gateway, strand_, [&](std::size_t prompt, OutputEvent event) {
         body.take(prompt, std::move(event));
         if (body.is_over()) signal_.notify();
     });
-    start_watch(generation);
+    start_watch(&generation);
     generation.start(std::move(request.prompts));
     while (!body.is_over() && !is_gone()) co_await signal_.wait();
     co_await stop_watch();
@@ -120,7 +118,7 @@ asio::awaitable<bool> HttpSession::answer_streamed(RequestContext& context, ApiR
         stream.take(prompt, std::move(event));
         signal_.notify();
     });
-    start_watch(generation);
+    start_watch(&generation);
     generation.start(std::move(request.prompts));
 
     // HTTP/1.0 knows no chunks: there the end of the connection ends the body.

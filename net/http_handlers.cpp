@@ -12,14 +12,6 @@ namespace {
 // vLLM's name for faults of its adapter routes.
 constexpr std::string_view kInvalidUserInput = "InvalidUserInput";
 
-Result<boost::json::object> parse_object(const std::string& body, int max_depth, bool is_optional) {
-    if (body.empty() && is_optional) return boost::json::object{};
-    auto value = parse_json(body, max_depth);
-    if (!value) return value.error();
-    if (auto* object = value->if_object()) return std::move(*object);
-    return make_error(Errc::invalid_argument, "The body must be a JSON object.");
-}
-
 Error name_model(Error error) {
     if (error.code == Errc::unknown_model && error.param.empty()) error.param = "model";
     return error;
@@ -32,14 +24,14 @@ Response encode_or_error(const Result<T>& result, Encode&& encode) {
 
 }  // namespace
 
-asio::awaitable<bool> HttpSession::dispatch(RequestContext& context, const std::string& body) {
+asio::awaitable<bool> HttpSession::dispatch(RequestContext& context, std::string& body) {
     const RouteId id = context.route.id;
     if (id == RouteId::completions || id == RouteId::chat) co_return co_await generate(context, body);
     const Response response = co_await handle(context, body);
     co_return co_await answer(context, response);
 }
 
-asio::awaitable<Response> HttpSession::handle(RequestContext& context, const std::string& body) {
+asio::awaitable<Response> HttpSession::handle(RequestContext& context, std::string& body) {
     switch (context.route.id) {
         case RouteId::health:
             co_return json_response(R"({"status":"ok"})");
@@ -106,10 +98,12 @@ asio::awaitable<Response> HttpSession::list_models(RequestContext& context) {
         make_error(Errc::unknown_model, "The model `" + context.route.name + "` does not exist.", "model"));
 }
 
-asio::awaitable<Response> HttpSession::load_adapter(RequestContext& context, const std::string& body) {
-    const auto object = parse_object(body, server_.limits.json_depth, false);
-    if (!object) co_return error_response(object.error());
-    auto request = decode_load_adapter(*object);
+asio::awaitable<Response> HttpSession::load_adapter(RequestContext& context, std::string& body) {
+    // The faults of its fields have a type of their own, those of its JSON do not.
+    const Decode<Result<LoadModuleRequest>> decode = decode_load_adapter;
+    auto read = co_await read_as(body, false, decode);
+    if (!read) co_return error_response(read.error());
+    auto& request = *read;
     if (!request) co_return error_response(request.error(), kInvalidUserInput);
     request->caller = context.caller;
     const Ask<ModuleStatus> call = [&](Reply<ModuleStatus> reply) {
@@ -121,10 +115,11 @@ asio::awaitable<Response> HttpSession::load_adapter(RequestContext& context, con
     co_return error_response(status.error(), is_taken ? kInvalidUserInput : std::string_view{});
 }
 
-asio::awaitable<Response> HttpSession::unload_adapter(RequestContext& context, const std::string& body) {
-    const auto object = parse_object(body, server_.limits.json_depth, false);
-    if (!object) co_return error_response(object.error());
-    const auto name = decode_unload_adapter(*object);
+asio::awaitable<Response> HttpSession::unload_adapter(RequestContext& context, std::string& body) {
+    const Decode<Result<std::string>> decode = decode_unload_adapter;
+    const auto read = co_await read_as(body, false, decode);
+    if (!read) co_return error_response(read.error());
+    const auto& name = *read;
     if (!name) co_return error_response(name.error(), kInvalidUserInput);
     const Ask<ModuleStatus> call = [&](Reply<ModuleStatus> reply) {
         server_.gateway.remove_module(*name, context.caller, std::move(reply));
@@ -136,9 +131,10 @@ asio::awaitable<Response> HttpSession::unload_adapter(RequestContext& context, c
     co_return error_response(status.error());
 }
 
-asio::awaitable<Response> HttpSession::order_module(RequestContext& context, const std::string& body) {
-    const auto object = parse_object(body, server_.limits.json_depth, true);
-    if (!object) co_return error_response(object.error());
+asio::awaitable<Response> HttpSession::order_module(RequestContext& context, std::string& body) {
+    const Decode<bool> decode = [](const boost::json::object&) { return true; };  // an order has no fields
+    const auto is_object = co_await read_as(body, true, decode);
+    if (!is_object) co_return error_response(is_object.error());
     const Ask<ModuleStatus> call = [&](Reply<ModuleStatus> reply) {
         server_.gateway.order_module(context.route.name, context.route.order, context.caller, std::move(reply));
     };
@@ -154,10 +150,11 @@ asio::awaitable<Response> HttpSession::audit(bool run) {
     co_return encode_or_error(status, audit_body);
 }
 
-asio::awaitable<Response> HttpSession::tokenize(RequestContext& context, const std::string& body) {
-    const auto object = parse_object(body, server_.limits.json_depth, false);
-    if (!object) co_return error_response(object.error());
-    auto request = decode_tokenize(*object, decode_context());
+asio::awaitable<Response> HttpSession::tokenize(RequestContext& context, std::string& body) {
+    const Decode<TokenizeRequest> decode = [this](const boost::json::object& object) {
+        return decode_tokenize(object, decode_context());
+    };
+    auto request = co_await read_as(body, false, decode);
     if (!request) co_return error_response(request.error());
     request->caller = context.caller;
     const Ask<TokenizeResult> call = [&](Reply<TokenizeResult> reply) {
@@ -167,10 +164,11 @@ asio::awaitable<Response> HttpSession::tokenize(RequestContext& context, const s
     co_return encode_or_error(result, tokenize_body);
 }
 
-asio::awaitable<Response> HttpSession::detokenize(RequestContext& context, const std::string& body) {
-    const auto object = parse_object(body, server_.limits.json_depth, false);
-    if (!object) co_return error_response(object.error());
-    const auto request = decode_detokenize(*object, decode_context());
+asio::awaitable<Response> HttpSession::detokenize(RequestContext& context, std::string& body) {
+    const Decode<DetokenizeBody> decode = [this](const boost::json::object& object) {
+        return decode_detokenize(object, decode_context());
+    };
+    const auto request = co_await read_as(body, false, decode);
     if (!request) co_return error_response(request.error());
     const Ask<std::string> call = [&](Reply<std::string> reply) {
         server_.gateway.detokenize(request->model, request->tokens, context.caller, std::move(reply));

@@ -92,6 +92,7 @@ void HttpSession::drain() {
 void HttpSession::close() {
     asio::post(strand_, [self = shared_from_this()] {
         self->is_closed_ = true;
+        self->has_left_ = true;
         self->deadline_.disarm();
         error_code ignored;
         self->socket_.close(ignored);
@@ -146,8 +147,11 @@ asio::awaitable<bool> HttpSession::serve_one() {
     const bool is_read = co_await read_body(*parser, context);
     if (!is_read) co_return false;
     deadline_.disarm();
-    const std::string body = std::move(parser->get().body());
-    co_return co_await dispatch(context, body);
+    std::string body = std::move(parser->get().body());
+    const bool is_large = body.size() > BodyReaders::kSmallBytes;
+    const bool goes_on = co_await dispatch(context, body);
+    if (is_large) server_.body_readers.release_memory();
+    co_return goes_on;
 }
 
 asio::awaitable<bool> HttpSession::wait_for_first_byte() {
@@ -258,31 +262,44 @@ asio::awaitable<void> HttpSession::linger() {
     deadline_.disarm();
 }
 
-void HttpSession::start_watch(Generation& generation) {
-    generation_ = &generation;
+asio::awaitable<bool> HttpSession::read_aside(std::size_t bytes, const std::function<void()>& read) {
+    if (bytes <= BodyReaders::kSmallBytes) {
+        read();
+        co_return true;
+    }
+    start_watch(nullptr);
+    const bool is_admitted = co_await server_.body_readers.run(bytes, read);
+    co_await stop_watch();
+    co_return is_admitted;
+}
+
+void HttpSession::start_watch(Generation* generation) {
+    generation_ = generation;
+    is_busy_ = true;
     is_watching_ = true;
     asio::co_spawn(strand_, watch(shared_from_this()), asio::detached);
 }
 
 asio::awaitable<void> HttpSession::watch(std::shared_ptr<HttpSession> self) {
     // Pipelined requests are kept for later; more of them than one full request may hold is no client of ours.
-    while (generation_ != nullptr && buffer_.size() + kReadBytes <= buffer_.max_size()) {
+    while (is_busy_ && buffer_.size() + kReadBytes <= buffer_.max_size()) {
         const auto [failure, bytes] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
         if (!failure) {
             buffer_.commit(bytes);
             continue;
         }
         // The end of the client's half counts as its leaving: HTTP clients do not close one half only.
-        if (generation_ != nullptr) vanish();
+        if (is_busy_) vanish();
         break;
     }
-    if (generation_ != nullptr && !is_vanished_) vanish();
+    if (is_busy_ && !is_vanished_) vanish();
     is_watching_ = false;
     self->signal_.notify();
 }
 
 asio::awaitable<void> HttpSession::stop_watch() {
     generation_ = nullptr;
+    is_busy_ = false;
     error_code ignored;
     socket_.cancel(ignored);
     while (is_watching_) co_await signal_.wait();
@@ -290,6 +307,7 @@ asio::awaitable<void> HttpSession::stop_watch() {
 
 void HttpSession::vanish() {
     is_vanished_ = true;
+    has_left_ = true;
     if (generation_ != nullptr) generation_->cancel();
     signal_.notify();
 }

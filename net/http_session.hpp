@@ -3,6 +3,7 @@
 #include "net/api_request.hpp"
 #include "net/generation.hpp"
 #include "net/http_message.hpp"
+#include "net/json_text.hpp"
 #include "net/server_state.hpp"
 #include "net/strand.hpp"
 
@@ -10,7 +11,9 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <boost/json/object.hpp>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -51,30 +54,42 @@ private:
     asio::awaitable<bool> write(const std::string& text);
     asio::awaitable<void> linger();
     asio::awaitable<void> watch(std::shared_ptr<HttpSession> self);
-    void start_watch(Generation& generation);
+    /// The client's leaving is seen until stop_watch(); a generation that is under way goes with it.
+    void start_watch(Generation* generation);
     asio::awaitable<void> stop_watch();
     void vanish();
     void cut_off();
     bool is_gone() const { return is_closed_ || is_vanished_; }
 
     // http_handlers.cpp: what each route does.
-    asio::awaitable<bool> dispatch(RequestContext& context, const std::string& body);
-    asio::awaitable<Response> handle(RequestContext& context, const std::string& body);
+    asio::awaitable<bool> dispatch(RequestContext& context, std::string& body);
+    asio::awaitable<Response> handle(RequestContext& context, std::string& body);
     asio::awaitable<Response> list_models(RequestContext& context);
-    asio::awaitable<Response> load_adapter(RequestContext& context, const std::string& body);
-    asio::awaitable<Response> unload_adapter(RequestContext& context, const std::string& body);
-    asio::awaitable<Response> order_module(RequestContext& context, const std::string& body);
+    asio::awaitable<Response> load_adapter(RequestContext& context, std::string& body);
+    asio::awaitable<Response> unload_adapter(RequestContext& context, std::string& body);
+    asio::awaitable<Response> order_module(RequestContext& context, std::string& body);
     asio::awaitable<Response> metrics();
     asio::awaitable<Response> audit(bool run);
-    asio::awaitable<Response> tokenize(RequestContext& context, const std::string& body);
-    asio::awaitable<Response> detokenize(RequestContext& context, const std::string& body);
+    asio::awaitable<Response> tokenize(RequestContext& context, std::string& body);
+    asio::awaitable<Response> detokenize(RequestContext& context, std::string& body);
     Response readiness() const;
     DecodeContext decode_context() const { return {server_.gateway.info(), server_.limits, false}; }
 
     // http_generate.cpp: completions and chat.
-    asio::awaitable<bool> generate(RequestContext& context, const std::string& body);
+    asio::awaitable<bool> generate(RequestContext& context, std::string& body);
     asio::awaitable<bool> answer_at_once(RequestContext& context, ApiRequest& request);
     asio::awaitable<bool> answer_streamed(RequestContext& context, ApiRequest& request);
+
+    /// What a body's JSON object means.
+    template <class T>
+    using Decode = std::function<Result<T>(const boost::json::object&)>;
+
+    /// Parses and decodes a body, a large one away from the IO threads, and lets go of its text. An optional one may be
+    /// empty. When the client leaves meanwhile, the result is an error and is_gone().
+    template <class T>
+    asio::awaitable<Result<T>> read_as(std::string& body, bool is_optional, const Decode<T>& decode);
+    /// Calls `read`, on another thread for a large body; false when too much waits there.
+    asio::awaitable<bool> read_aside(std::size_t bytes, const std::function<void()>& read);
 
     /// A call of the Gateway that takes a reply.
     template <class T>
@@ -91,11 +106,13 @@ private:
     Signal signal_;
     Deadline deadline_;
     Generation* generation_ = nullptr;  ///< what leaves with the client
+    bool is_busy_ = false;              ///< between start_watch() and stop_watch()
     bool is_idle_ = false;              ///< between two requests
     bool is_draining_ = false;
     bool is_closed_ = false;
     bool is_vanished_ = false;  ///< the client left, or was cut off
     bool is_watching_ = false;
+    std::atomic<bool> has_left_ = false;  ///< is_gone(), for the threads that read bodies
 };
 
 template <class T>
@@ -124,6 +141,23 @@ asio::awaitable<Result<T>> HttpSession::ask(const Ask<T>& call) {
     bell->close();
     if (!answer) answer = make_error(Errc::unavailable, "The server is shutting down.");
     co_return std::move(*answer);
+}
+
+template <class T>
+asio::awaitable<Result<T>> HttpSession::read_as(std::string& body, bool is_optional, const Decode<T>& decode) {
+    Result<T> result = make_error(Errc::unavailable, "The request was not read.");
+    const std::size_t bytes = body.size();
+    const std::function<void()> read = [&] {
+        const std::string text = std::move(body);
+        body.clear();
+        if (has_left_) return;
+        const auto object = parse_json_object(text, server_.limits.json_depth, is_optional);
+        result = object ? decode(*object) : Result<T>(object.error());
+    };
+    const bool is_admitted = co_await read_aside(bytes, read);
+    if (!is_admitted)
+        result = make_error(Errc::overloaded, "Too many large bodies are being read (server.reading_bytes).");
+    co_return std::move(result);
 }
 
 }  // namespace attune

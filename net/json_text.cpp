@@ -114,6 +114,14 @@ Result<boost::json::value> parse_json(std::string_view text, int max_depth) {
     return parser.release();
 }
 
+Result<boost::json::object> parse_json_object(std::string_view text, int max_depth, bool is_optional) {
+    if (text.empty() && is_optional) return boost::json::object{};
+    auto value = parse_json(text, max_depth);
+    if (!value) return value.error();
+    if (auto* object = value->if_object()) return std::move(*object);
+    return make_error(Errc::invalid_argument, "The body must be a JSON object.");
+}
+
 void append_json_string(std::string& out, std::string_view text) {
     out += '"';
     std::size_t plain = 0;  // start of the run that needs no change

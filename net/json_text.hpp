@@ -13,6 +13,9 @@ namespace attune {
 /// Errc::invalid_argument naming the byte; of equal keys the last counts.
 Result<boost::json::value> parse_json(std::string_view text, int max_depth);
 
+/// The same for a body that must be an object; an optional one may be empty.
+Result<boost::json::object> parse_json_object(std::string_view text, int max_depth, bool is_optional = false);
+
 /// Appends `text` as a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
 void append_json_number(std::string& out, std::int64_t number);

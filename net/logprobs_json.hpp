@@ -22,6 +22,7 @@ public:
     /// A prompt's token, echoed; the first has no scores.
     void add(const std::string& piece, const std::optional<TokenScores>& scores);
     bool empty() const { return tokens_.empty(); }
+    std::size_t bytes() const { return offsets_.size() + logprobs_.size() + tokens_.size() + top_.size(); }
     /// Appends the object and starts empty lists.
     void take(std::string& out);
 

@@ -2,6 +2,7 @@
 
 #include "attune/gateway.hpp"
 #include "attune/settings.hpp"
+#include "net/body_readers.hpp"
 #include "net/keys.hpp"
 
 #include <cstddef>
@@ -25,12 +26,13 @@ public:
 class ServerState {
 public:
     ServerState(const ServerSettings& server, const LimitSettings& bounds, Gateway& door, KeyRing ring)
-        : settings(server), limits(bounds), gateway(door), keys(std::move(ring)) {}
+        : settings(server), limits(bounds), gateway(door), keys(std::move(ring)), body_readers(server.reading_bytes) {}
 
     const ServerSettings settings;
     const LimitSettings limits;
     Gateway& gateway;
     const KeyRing keys;
+    BodyReaders body_readers;
 
     /// A connection that comes while the server drains or stops is told so at once.
     void add(const std::shared_ptr<Connection>& connection);

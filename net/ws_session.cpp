@@ -1,9 +1,7 @@
 #include "net/ws_session.hpp"
 
 #include "attune/log.hpp"
-#include "net/decode_request.hpp"
 #include "net/errors.hpp"
-#include "net/field_reader.hpp"
 #include "net/http_message.hpp"
 #include "net/json_text.hpp"
 
@@ -16,6 +14,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <functional>
 
 namespace attune {
 namespace {
@@ -24,8 +23,6 @@ namespace websocket = boost::beast::websocket;
 using boost::system::error_code;
 
 constexpr std::string_view kProtocol = "attune.v1";
-constexpr std::size_t kIdBytes = 128;
-constexpr std::size_t kUserBytes = 256;
 
 std::chrono::milliseconds milliseconds(double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -173,8 +170,26 @@ asio::awaitable<void> WsSession::read_messages() {
             co_await socket_.async_close(websocket::close_code::unknown_data, kAwait);
             co_return;
         }
-        handle_message({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+        WsMessage message;
+        const std::function<void()> read = [&] {
+            const std::string_view text{static_cast<const char*>(buffer_.data().data()), buffer_.size()};
+            message = decode_ws_message(text, {server_.gateway.info(), server_.limits, true});
+        };
+        const bool is_large = bytes > BodyReaders::kSmallBytes;
+        bool is_admitted = true;
+        if (is_large)
+            is_admitted = co_await server_.body_readers.run(bytes, read);
+        else
+            read();
+        if (is_closed_) co_return;
+        if (!is_admitted)
+            message.fault =
+                make_error(Errc::overloaded, "Too many large bodies are being read (server.reading_bytes).");
+        handle_message(std::move(message));
         buffer_.consume(buffer_.size());
+        if (!is_large) continue;
+        buffer_.shrink_to_fit();
+        server_.body_readers.release_memory();
     }
 }
 
@@ -225,29 +240,22 @@ void WsSession::retire(const std::string& id, const Request* request) {
     });
 }
 
-void WsSession::handle_message(std::string_view text) {
-    const auto value = parse_json(text, server_.limits.json_depth);
-    if (!value) return send_error({}, value.error());
-    const auto* message = value->if_object();
-    if (message == nullptr) return send_error({}, make_error(Errc::invalid_argument, "A message must be an object."));
-    FieldReader fields(*message);
-    const std::string type = fields.string("type", 32).value_or("");
-    const std::string id = fields.string("id", kIdBytes).value_or("");
-    if (type == "hello") {
-        user_ = fields.string("user", kUserBytes).value_or("");
-    } else if (type == "request" || type == "cancel") {
-        if (fields.ok() && id.empty()) fields.fail("id", "`id` is required: a string.");
-    } else {
-        fields.fail("type", "`type` must be request, cancel or hello.");
+void WsSession::handle_message(WsMessage message) {
+    if (message.fault) return send_error(message.id, *message.fault);
+    switch (message.kind) {
+        case WsMessage::Kind::hello:
+            user_ = std::move(message.user);
+            return;
+        case WsMessage::Kind::cancel:
+            // An id that is not in flight may have ended while the cancel was on its way.
+            if (const auto found = requests_.find(message.id); found != requests_.end()) found->second->cancel();
+            return;
+        case WsMessage::Kind::request:
+            return handle_request(message.id, *message.request);
     }
-    if (!fields.ok()) return send_error(id, fields.error());
-    if (type == "request") return handle_request(id, *message);
-    if (type != "cancel") return;
-    // An id that is not in flight may have ended while the cancel was on its way.
-    if (const auto found = requests_.find(id); found != requests_.end()) found->second->cancel();
 }
 
-void WsSession::handle_request(const std::string& id, const boost::json::object& message) {
+void WsSession::handle_request(const std::string& id, Result<ApiRequest>& request) {
     if (is_draining_) return send_error(id, make_error(Errc::unavailable, "The server is shutting down."));
     const auto earlier = requests_.find(id);
     if (earlier != requests_.end() && !earlier->second->is_over())
@@ -255,19 +263,8 @@ void WsSession::handle_request(const std::string& id, const boost::json::object&
     if (requests_.size() >= static_cast<std::size_t>(server_.settings.ws_requests))
         return send_error(id, make_error(Errc::overloaded, "At most " + std::to_string(server_.settings.ws_requests) +
                                                                " requests may be in flight (server.ws_requests)."));
-    FieldReader fields(message);
-    const std::string endpoint = fields.string("endpoint", 64).value_or("");
-    const bool is_chat = endpoint == "chat.completions";
-    if (fields.ok() && !is_chat && endpoint != "completions")
-        fields.fail("endpoint", "`endpoint` must be chat.completions or completions.");
-    const auto* body = fields.object("body");
-    if (fields.ok() && body == nullptr) fields.fail("body", "`body` is required.");
-    if (!fields.ok()) return send_error(id, fields.error());
-
-    const TimePoint received = steady_now();
-    const DecodeContext context{server_.gateway.info(), server_.limits, true};
-    auto request = is_chat ? decode_chat(*body, context) : decode_completion(*body, context);
     if (!request) return send_error(id, request.error());
+    const TimePoint received = steady_now();
     if (!request->unknown_fields.empty())
         log(LogLevel::warn, "WebSocket: unknown request fields are ignored: " + request->unknown_fields);
     for (auto& prompt : request->prompts) {

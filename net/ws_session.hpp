@@ -5,13 +5,13 @@
 #include "net/server_state.hpp"
 #include "net/strand.hpp"
 #include "net/stream_answer.hpp"
+#include "net/ws_message.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/websocket/stream.hpp>
-#include <boost/json/object.hpp>
 
 #include <deque>
 #include <map>
@@ -43,8 +43,8 @@ private:
 
     asio::awaitable<void> read_messages();
     asio::awaitable<void> write_messages(std::shared_ptr<WsSession> self);
-    void handle_message(std::string_view text);
-    void handle_request(const std::string& id, const boost::json::object& message);
+    void handle_message(WsMessage message);
+    void handle_request(const std::string& id, Result<ApiRequest>& request);
     void send(std::string message);
     void send_error(const std::string& id, const Error& error);
     /// Forgets a request once the handler that ended it has returned.

@@ -23,10 +23,11 @@ struct ServerSettings {
     std::vector<std::string> cors_origins;
     std::vector<std::string> hosts;  ///< further names accepted in Host
     double drain_s = 30;
-    double request_timeout_s = 30;            ///< a half-sent request is closed after that; at most 60
-    double idle_timeout_s = 75;               ///< keep-alive and WebSocket without traffic
-    int ws_requests = 64;                     ///< in flight per WebSocket connection
-    std::uint64_t unsent_bytes = 4ull << 20;  ///< per connection; a slower reader is cut off
+    double request_timeout_s = 30;              ///< a half-sent request is closed after that; at most 60
+    double idle_timeout_s = 75;                 ///< keep-alive and WebSocket without traffic
+    int ws_requests = 64;                       ///< in flight per WebSocket connection
+    std::uint64_t unsent_bytes = 4ull << 20;    ///< per connection; a slower reader is cut off
+    std::uint64_t reading_bytes = 64ull << 20;  ///< large bodies being read or waiting for it; beyond it 429
 };
 
 struct ModelSettings {
@@ -105,6 +106,7 @@ struct LimitSettings {
     int package_files = 64;
     int json_depth = 64;
     int module_names = 20000;
+    std::uint64_t answer_bytes = 64ull << 20;  ///< of one unstreamed answer
 };
 
 struct LogSettings {

@@ -204,7 +204,7 @@ TEST_CASE("completion log-probabilities: four lists, offsets in characters that 
 }
 
 TEST_CASE("an unstreamed chat body", "[net][answer]") {
-    BodyAnswer body(request_for(Endpoint::chat, 1, 2), "chatcmpl-1", 99);
+    BodyAnswer body(request_for(Endpoint::chat, 1, 2), "chatcmpl-1", 99, 1u << 20);
     body.take(0, admitted());
     body.take(0, token("a", 1));
     body.take(0, token("b", 0));
@@ -230,7 +230,7 @@ TEST_CASE("an unstreamed chat body", "[net][answer]") {
 TEST_CASE("an unstreamed completion body with echo and prompt log-probabilities", "[net][answer]") {
     ApiRequest request = request_for(Endpoint::completions);
     request.echo = request.logprobs = request.prompt_logprobs = true;
-    BodyAnswer body(request, "cmpl-1", 1);
+    BodyAnswer body(request, "cmpl-1", 1, 1u << 20);
     body.take(0, admitted());
     PromptEvent prompt;
     prompt.text = "ab";

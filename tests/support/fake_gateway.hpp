@@ -35,7 +35,8 @@ public:
     std::function<Result<ModuleStatus>(const std::string&, const Caller&)> on_remove;
     std::function<Result<ModuleStatus>(const std::string&, ModuleOrder, const Caller&)> on_order;
     std::function<void(Reply<std::string>)> on_metrics;
-    std::vector<bool> audits;  ///< the `run` of each
+    std::function<void()> on_info;  ///< called by whoever asks for the server's facts
+    std::vector<bool> audits;       ///< the `run` of each
     std::optional<Caller> list_caller;
 
     /// The next request that net handed over.
@@ -46,7 +47,10 @@ public:
     std::size_t unclaimed_submits();
     std::size_t unclaimed_cancels();
 
-    const ServerInfo& info() const override { return server_info; }
+    const ServerInfo& info() const override {
+        if (on_info) on_info();
+        return server_info;
+    }
     bool ready(std::string* why) const override;
     RequestId next_id() override;
     void submit(GenerationRequest request, std::shared_ptr<TokenSink> sink) override;
