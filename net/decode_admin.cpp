@@ -46,6 +46,10 @@ Result<TokenizeRequest> decode_tokenize(const json::object& body, const DecodeCo
     TokenizeRequest request;
     request.model = model_or_base(fields, context);
     const bool add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+    request.token_texts = fields.boolean("return_token_strs").value_or(false);
+    for (const char* name : {"chat_template", "mm_processor_kwargs"})
+        if (fields.find(name) != nullptr)
+            fields.fail(name, "`" + std::string(name) + "` is not offered.", Errc::unsupported);
     if (fields.find("messages") != nullptr) {
         request.prompt = decode_chat_prompt(fields, context);
     } else {

@@ -70,29 +70,46 @@ private:
     std::vector<Prompt> prompts_;
 };
 
-// The parts' texts joined by newlines; nothing when a part is no text.
-std::optional<std::string> join_parts(FieldReader& fields, const json::array& parts, const std::string& where) {
-    std::string text;
+// Each part as {"type": "text", "text": ...}, other members kept: how they become one text is the template's to say.
+void normalise_parts(FieldReader& fields, json::array& parts, const std::string& where) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].is_string()) parts[i] = json::object{{"type", "text"}, {"text", parts[i].get_string()}};
         const auto* part = parts[i].if_object();
         const auto* type = part == nullptr ? nullptr : part->if_contains("type");
-        const auto* piece = part == nullptr ? nullptr : part->if_contains("text");
+        const auto* text = part == nullptr ? nullptr : part->if_contains("text");
         const bool is_text = type != nullptr && type->is_string() && type->get_string() == "text";
-        if (!is_text || piece == nullptr || !piece->is_string()) {
-            fields.fail("messages", "`" + where + ".content[" + std::to_string(i) +
-                                        "]` must be {\"type\": \"text\", "
-                                        "\"text\": string}" +
-                                        (type == nullptr ? "" : ", got type " + describe(*type)) +
-                                        ": this server reads text only.");
-            return std::nullopt;
-        }
-        if (i > 0) text += '\n';
-        text += text_of(piece->get_string());
+        if (is_text && text != nullptr && text->is_string()) continue;
+        return fields.fail("messages", "`" + where + ".content[" + std::to_string(i) +
+                                           R"(]` must be {"type": "text", "text": string})" +
+                                           (type == nullptr ? "" : ", got type " + describe(*type)) +
+                                           ": this server reads text only.");
     }
-    return text;
 }
 
-json::object normalise_message(FieldReader& fields, const json::value& value, const std::string& where) {
+// Clients send a call's arguments as the JSON text the model made; templates want the object that it stands for.
+void normalise_tool_calls(FieldReader& fields, json::value& calls, const std::string& where, int json_depth) {
+    auto* list = calls.if_array();
+    if (list == nullptr)
+        return fields.fail("messages", "`" + where + "` must be a list of calls, got " + describe(calls) + ".");
+    for (std::size_t i = 0; i < list->size(); ++i) {
+        const std::string call = where + "[" + std::to_string(i) + "]";
+        auto* object = (*list)[i].if_object();
+        if (object == nullptr)
+            return fields.fail("messages", "`" + call + "` must be an object, got " + describe((*list)[i]) + ".");
+        auto* function = object->if_contains("function");
+        auto* inner = function == nullptr ? nullptr : function->if_object();
+        auto* arguments = inner == nullptr ? nullptr : inner->if_contains("arguments");
+        if (arguments == nullptr || !arguments->is_string()) continue;
+        const std::string text = text_of(arguments->get_string());
+        auto parsed = text.empty() ? Result<json::value>(json::object{}) : parse_json(text, json_depth);
+        if (!parsed || !parsed->is_object())
+            return fields.fail("messages", "`" + call + ".function.arguments` must be the text of a JSON object.");
+        *arguments = std::move(*parsed);
+    }
+}
+
+json::object normalise_message(FieldReader& fields, const json::value& value, const std::string& where,
+                               int json_depth) {
     const auto* message = value.if_object();
     if (message == nullptr) {
         fields.fail("messages", "`" + where + "` must be an object, got " + describe(value) + ".");
@@ -106,11 +123,14 @@ json::object normalise_message(FieldReader& fields, const json::value& value, co
     if (content == nullptr || content->is_null()) {
         if (!normal.contains("tool_calls")) fields.fail("messages", "`" + where + ".content` is required.");
     } else if (content->is_array()) {
-        if (const auto text = join_parts(fields, content->get_array(), where)) *content = json::string(*text);
+        if (content->get_array().empty()) *content = "";
+        if (content->is_array()) normalise_parts(fields, content->get_array(), where);
     } else if (!content->is_string()) {
         fields.fail("messages", "`" + where + ".content` must be a string or a list of text parts, got " +
                                     describe(*content) + ".");
     }
+    if (auto* calls = normal.if_contains("tool_calls"); calls != nullptr && !calls->is_null())
+        normalise_tool_calls(fields, *calls, where + ".tool_calls", json_depth);
     return normal;
 }
 
@@ -147,15 +167,15 @@ std::vector<Prompt> decode_prompts(FieldReader& fields, const DecodeContext& con
 
 ChatPrompt decode_chat_prompt(FieldReader& fields, const DecodeContext& context) {
     ChatPrompt chat;
-    if (!context.info.has_chat_template)
-        fields.fail("messages", "The model has no chat template: use /v1/completions.");
+    if (!context.info.has_tokenizer) fields.fail("messages", "The model has no tokenizer: use /v1/completions.");
     const auto* messages = fields.array("messages", static_cast<std::size_t>(context.limits.messages));
     if (messages == nullptr || messages->empty()) {
         fields.fail("messages", "`messages` must hold at least one message.");
     } else {
         json::array normal;
         for (std::size_t i = 0; i < messages->size() && fields.ok(); ++i)
-            normal.emplace_back(normalise_message(fields, (*messages)[i], "messages[" + std::to_string(i) + "]"));
+            normal.emplace_back(normalise_message(fields, (*messages)[i], "messages[" + std::to_string(i) + "]",
+                                                  context.limits.json_depth));
         chat.messages_json = to_json(std::move(normal));
     }
     chat.tools_json = decode_list(fields, "tools", kTools);

@@ -11,8 +11,8 @@ namespace attune {
 /// `prompt`: a string, token ids, or a list of either. Empty in any form is a fault, left in `fields` like all others.
 std::vector<Prompt> decode_prompts(FieldReader& fields, const DecodeContext& context, bool add_special_tokens);
 
-/// `messages` and what goes to the chat template with them. Text parts are joined by newlines, as vLLM does for
-/// templates that want strings; parts of any other type are refused.
+/// `messages` and what goes to the chat template with them. Parts of any type but text are refused; the arguments of
+/// tool calls become objects. Whether there is a template is known later: a module may bring one.
 ChatPrompt decode_chat_prompt(FieldReader& fields, const DecodeContext& context);
 
 /// A list of token ids within the vocabulary; faults name the index.

@@ -151,6 +151,17 @@ std::string tokenize_body(const TokenizeResult& result) {
     append_json_number(out, static_cast<std::int64_t>(result.tokens.size()));
     out += R"(,"max_model_len":)";
     append_json_number(out, std::int64_t{result.max_model_len});
+    out += R"(,"token_strs":)";
+    if (result.texts) {
+        out += '[';
+        for (const std::string& one : *result.texts) {
+            if (out.back() != '[') out += ',';
+            append_json_string(out, one);
+        }
+        out += ']';
+    } else {
+        out += "null";
+    }
     out += '}';
     return out;
 }

@@ -192,17 +192,27 @@ TEST_CASE("several prompts become several requests with one set of parameters", 
     CHECK(one->prompts.size() == 1);
 }
 
-TEST_CASE("messages: text parts are joined, other parts and shapes refused", "[net][decode]") {
+TEST_CASE("messages: text parts are passed on as they are, other parts and shapes refused", "[net][decode]") {
     const auto request =
         chat("", R"([{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
                                       {"role":"user","content":"c","name":"n"}])");
     REQUIRE(request);
-    CHECK(std::get<ChatPrompt>(request->prompts[0].prompt).messages_json ==
-          R"([{"role":"system","content":"a\nb"},{"role":"user","content":"c","name":"n"}])");
+    CHECK(
+        std::get<ChatPrompt>(request->prompts[0].prompt).messages_json ==
+        R"([{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"user","content":"c","name":"n"}])");
+    const auto loose = chat("", R"([{"role":"user","content":["a",{"type":"text","text":"b","cache_control":{}}]},
+                                     {"role":"user","content":[]}])");
+    REQUIRE(loose);
+    CHECK(
+        std::get<ChatPrompt>(loose->prompts[0].prompt).messages_json ==
+        R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b","cache_control":{}}]},{"role":"user","content":""}])");
     CHECK_THAT(
         fault(chat(
             "", R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://169.254.169.254/"}}]}])")),
-        Catch::Contains("image_url") && Catch::Contains("text only"));
+        Catch::Contains("messages[0].content[0]") && Catch::Contains("image_url") && Catch::Contains("text only"));
+    CHECK_THAT(fault(chat("", R"([{"role":"user","content":"x"},{"role":"user","content":[{"type":"text","text":"x"},
+                                  {"type":"input_audio","input_audio":{"data":"","format":"wav"}}]}])")),
+               Catch::Contains("messages[1].content[1]") && Catch::Contains("input_audio"));
     CHECK_FALSE(fault(chat("", R"([{"content":"x"}])")).empty());
     CHECK_FALSE(fault(chat("", R"([{"role":3,"content":"x"}])")).empty());
     CHECK_FALSE(fault(chat("", R"([{"role":"user"}])")).empty());
@@ -210,6 +220,34 @@ TEST_CASE("messages: text parts are joined, other parts and shapes refused", "[n
     CHECK_FALSE(fault(chat("", R"(["hi"])")).empty());
     CHECK_FALSE(fault(chat("", R"("hi")")).empty());
     CHECK(fault(chat("", R"([{"role":"assistant","content":null,"tool_calls":[]}])")).empty());
+}
+
+TEST_CASE("the arguments of tool calls become the objects that their text stands for", "[net][decode]") {
+    const auto with = [](const std::string& arguments) {
+        return chat("", R"([{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function",
+                            "function":{"name":"f","arguments":)" +
+                            arguments + "}}]}]");
+    };
+    const auto given = [&](const std::string& arguments) {
+        const auto request = with(arguments);
+        if (!request) return request.error().message;
+        const std::string text = std::get<ChatPrompt>(request->prompts[0].prompt).messages_json;
+        const std::size_t at = text.find("\"arguments\":") + 12;
+        return text.substr(at, text.size() - at - 5);
+    };
+    CHECK(given(R"("{\"a\": [1, 2.0], \"é\": null}")") == R"({"a":[1,2.0],"é":null})");
+    CHECK(given(R"({"a":1})") == R"({"a":1})");
+    CHECK(given(R"("")") == "{}");
+    const std::string fault_text = "`messages[0].tool_calls[0].function.arguments` must be the text of a JSON object.";
+    CHECK(given(R"("{\"a\":")") == fault_text);
+    CHECK(given(R"("[1]")") == fault_text);
+    CHECK(given(R"("null")") == fault_text);
+    CHECK(given("\"" + std::string(500, '[') + "\"") == fault_text);
+    CHECK(fault(chat("", R"([{"role":"assistant","tool_calls":{}}])")).find("`messages[0].tool_calls`") !=
+          std::string::npos);
+    CHECK(fault(chat("", R"([{"role":"assistant","tool_calls":[1]}])")).find("`messages[0].tool_calls[0]`") !=
+          std::string::npos);
+    CHECK(fault(chat("", R"([{"role":"assistant","tool_calls":[{"type":"custom","custom":{"name":"f"}}]}])")).empty());
 }
 
 TEST_CASE("what the chat template is given", "[net][decode]") {
@@ -317,13 +355,16 @@ TEST_CASE("model is required and may not be empty", "[net][decode]") {
     }
 }
 
-TEST_CASE("a model without tokenizer takes token ids only, one without template no chat", "[net][decode]") {
+TEST_CASE("a model without tokenizer takes token ids only", "[net][decode]") {
     ServerInfo info = kInfo;
     info.has_tokenizer = false;
     info.has_chat_template = false;
     CHECK_FALSE(fault(decode_completion(object_of(R"({"model":"m","prompt":"x"})"), {info, kLimits})).empty());
     CHECK(fault(decode_completion(object_of(R"({"model":"m","prompt":[1]})"), {info, kLimits})).empty());
     CHECK_FALSE(fault(decode_chat(object_of(kChat), {info, kLimits})).empty());
+    info.has_tokenizer = true;  // a module may bring the template
+    CHECK(fault(decode_chat(object_of(kChat), {info, kLimits})).empty());
+    info.has_tokenizer = false;
     CHECK_FALSE(decode_tokenize(object_of(R"({"prompt":"x"})"), {info, kLimits}));
 }
 

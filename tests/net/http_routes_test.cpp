@@ -185,8 +185,18 @@ TEST_CASE_METHOD(NetFixture, "tokenize and detokenize", "[net][http]") {
     };
     auto http = client();
     const auto reply = http.post("/tokenize", R"({"model":"base-model","prompt":"hi","add_special_tokens":false})");
-    CHECK(reply.body == R"({"tokens":[1,2,3],"count":3,"max_model_len":2048})");
+    CHECK(reply.body == R"({"tokens":[1,2,3],"count":3,"max_model_len":2048,"token_strs":null})");
     CHECK_FALSE(std::get<TextPrompt>(seen.prompt).add_special_tokens);
+    CHECK_FALSE(seen.token_texts);
+    gateway.on_tokenize = [&, plain = gateway.on_tokenize](const TokenizeRequest& request) {
+        auto result = plain(request);
+        if (result && request.token_texts) result->texts = {"a", "\xE4\xBB", "\"\n"};
+        return result;
+    };
+    CHECK(
+        http.post("/tokenize", R"({"prompt":"hi","return_token_strs":true})").body ==
+        "{\"tokens\":[1,2,3],\"count\":3,\"max_model_len\":2048,\"token_strs\":[\"a\",\"\uFFFD\uFFFD\",\"\\\"\\n\"]}");
+    CHECK(http.post("/tokenize", R"({"prompt":"hi","chat_template":"x"})").status == 501);
     CHECK(http.post("/tokenize", R"({"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false})")
               .status == 200);
     CHECK(seen.model == "base-model");
