@@ -1,3 +1,4 @@
+#include "actors/module_template.hpp"
 #include "attune/token_sink.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_base.hpp"
@@ -81,34 +82,53 @@ GivenModule parse_module(const std::string& given) {
     return {given, 1.0};
 }
 
-Result<JobModule> install(Engine& engine, const std::string& given, const Settings& settings) {
+struct Installed {
+    JobModule module;
+    std::shared_ptr<const ModuleText> text;  ///< null: the base's
+};
+
+Result<Installed> install(const OpenedBase& base, const std::string& given, const Settings& settings) {
     const GivenModule asked = parse_module(given);
     const NamedPath named = name_of_module(asked.path);
-    auto module = load_module(named.name, named.path, engine.shape(), module_limits(settings));
+    ModuleLimits limits = module_limits(settings);
+    limits.make_template = template_maker(base.tokenizer);
+    auto module = load_module(named.name, named.path, base.engine->shape(), limits);
     if (!module) return make_error(module.error().code, "module " + given + ": " + module.error().message);
-    auto slot = engine.install(*module);
+    auto slot = base.engine->install(*module);
     if (!slot) return make_error(slot.error().code, "module " + given + ": " + slot.error().message);
-    return JobModule{*slot, {(*module)->id, asked.weight, (*module)->unverified}};
+    return Installed{{*slot, {(*module)->id, asked.weight, (*module)->unverified}}, (*module)->text};
 }
 
-Result<std::vector<TokenId>> encode(const OpenedBase& base, const GenerateOptions& options) {
+Result<std::vector<TokenId>> encode(const OpenedBase& base, const GenerateOptions& options,
+                                    const ChatTemplate* chat_template) {
     if (!base.tokenizer) {
         return make_error(Errc::invalid_argument, "the model folder has no tokenizer.json, so it cannot read text");
     }
-    if (options.raw || !base.chat_template) return base.tokenizer->encode(options.prompt, true);
+    if (options.raw || chat_template == nullptr) return base.tokenizer->encode(options.prompt, true);
     auto messages = nlohmann::json::array();
     if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
     messages.push_back({{"role", "user"}, {"content", options.prompt}});
     ChatPrompt chat;
     chat.messages_json = messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    const auto rendered = base.chat_template->render(chat);
+    const auto rendered = chat_template->render(chat);
     if (!rendered) return rendered.error();
     return base.tokenizer->encode(rendered->text, false, rendered->literal);
 }
 
 Result<JobPtr> make_job(const OpenedBase& base, const GenerateOptions& options, const Settings& settings,
                         std::shared_ptr<TokenSink> sink) {
-    auto prompt = encode(base, options);
+    std::vector<JobModule> modules;
+    std::shared_ptr<const ModuleText> text;
+    for (const std::string& given : options.modules) {
+        auto installed = install(base, given, settings);
+        if (!installed) return installed.error();
+        if (text && installed->text && !(text->source == installed->text->source))
+            return make_error(Errc::invalid_argument,
+                              "module " + given + " brings another chat template than a module before it");
+        if (installed->text) text = std::move(installed->text);
+        modules.push_back(std::move(installed->module));
+    }
+    auto prompt = encode(base, options, text ? text->chat_template.get() : base.chat_template.get());
     if (!prompt) return prompt.error();
     const int context = settings.model.max_context > 0 ? settings.model.max_context : base.engine->shape().max_context;
     const int room = context - static_cast<int>(prompt->size());
@@ -127,12 +147,8 @@ Result<JobPtr> make_job(const OpenedBase& base, const GenerateOptions& options, 
     job->route.rule = options.modules.empty() ? "default" : "explicit";
     job->received = steady_now();
     job->sink = std::move(sink);
-    for (const std::string& given : options.modules) {
-        auto module = install(*base.engine, given, settings);
-        if (!module) return module.error();
-        job->route.modules.push_back(module->applied.id.name);
-        job->modules.push_back(std::move(*module));
-    }
+    for (const JobModule& module : modules) job->route.modules.push_back(module.applied.id.name);
+    job->modules = std::move(modules);
     return job;
 }
 

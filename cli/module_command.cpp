@@ -1,3 +1,4 @@
+#include "actors/module_template.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
 #include "engine/module/module_loader.hpp"
@@ -38,6 +39,13 @@ Result<Subject> open_subject(const ModuleOptions& options) {
     auto base = read_model_shape(settings->model.path);
     if (!base) return base.error();
     subject.base = std::move(*base);
+    // Tokenizers take a while to read, and few modules bring a template.
+    subject.limits.make_template =
+        [model = settings->model.path](const TemplateSource& source) -> Result<std::shared_ptr<const ChatTemplate>> {
+        const auto tokenizer = Tokenizer::open(model);
+        if (!tokenizer) return tokenizer.error();
+        return template_maker(*tokenizer)(source);
+    };
     return subject;
 }
 
@@ -69,6 +77,7 @@ int inspect(const ModuleOptions& options) {
     print("targets", joined(header->targets));
     print("file bytes", std::to_string(header->file_bytes));
     print("parsed bytes", std::to_string(header->parsed_bytes) + " at most");
+    if (header->own_template) print("chat template", "its own");
     print("owner", header->owner);
     if (header->pin) print("pinned", "yes");
     return kDone;
@@ -90,6 +99,7 @@ int verify(const ModuleOptions& options) {
     print("largest rank", std::to_string(loaded.max_rank));
     print("pairs", std::to_string(loaded.pairs.size()));
     print("parsed bytes", std::to_string(loaded.host_bytes));
+    if (loaded.text) print("chat template", "its own");
     std::cout << "ok, read and checked in " << static_cast<long>(spent.count() + 0.5) << " ms\n";
     return kDone;
 }
