@@ -102,8 +102,9 @@ void CacheManagerState::tokenize(const TokenizeTaskPtr& task) {
     const NamePtr entry = find(task->model, task->caller);
     if (!entry) return refuse(unknown_module(task->model));
     const bool is_chat = task->encode && std::holds_alternative<ChatPrompt>(task->encode->prompt);
+    // What is wrong with a failed module may be its tokenizer.
+    if (is_chat && is_blocked(*entry, core->now())) return refuse(failure_of(*entry));
     if (!is_chat || !entry->own_template()) return self->send(peers->router, tokenize_atom_v, task);
-    if (is_blocked(*entry, core->now())) return refuse(failure_of(*entry));
     order_load(entry, once<ModuleStatus>([this, task, entry, refuse](Result<ModuleStatus> status) {
                    if (!status) return refuse(status.error());
                    if (!entry->copy) return refuse(make_error(Errc::unavailable, "the module has just been unloaded"));

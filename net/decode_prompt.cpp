@@ -122,6 +122,7 @@ json::object normalise_message(FieldReader& fields, const json::value& value, co
     auto* content = normal.if_contains("content");
     if (content == nullptr || content->is_null()) {
         if (!normal.contains("tool_calls")) fields.fail("messages", "`" + where + ".content` is required.");
+        normal["content"] = "";  // clients send null beside calls; many templates want a text
     } else if (content->is_array()) {
         if (content->get_array().empty()) *content = "";
         if (content->is_array()) normalise_parts(fields, content->get_array(), where);

@@ -237,6 +237,8 @@ TEST_CASE("the arguments of tool calls become the objects that their text stands
     };
     CHECK(given(R"("{\"a\": [1, 2.0], \"é\": null}")") == R"({"a":[1,2.0],"é":null})");
     CHECK(given(R"({"a":1})") == R"({"a":1})");
+    CHECK(std::get<ChatPrompt>(with("{}")->prompts[0].prompt).messages_json.find(R"("content":"","tool_calls")") !=
+          std::string::npos);
     CHECK(given(R"("")") == "{}");
     const std::string fault_text = "`messages[0].tool_calls[0].function.arguments` must be the text of a JSON object.";
     CHECK(given(R"("{\"a\":")") == fault_text);
