@@ -32,6 +32,7 @@ if(NOT ATTUNE_ENGINE_ONLY)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
   pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+  pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
   find_package(Boost 1.81 REQUIRED COMPONENTS json url)
 
   # CAF 0.17 comes without a CMake package.

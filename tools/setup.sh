@@ -16,7 +16,7 @@ apt_packages=(
     build-essential cmake ninja-build pkg-config ccache clang-format python3 python3-venv curl ca-certificates
     libcaf-dev libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libspdlog-dev libconcurrentqueue-dev catch2
     libtomlplusplus-dev libcli11-dev libxxhash-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev prometheus-cpp-dev
-    libssl-dev xz-utils
+    libsentencepiece-dev libssl-dev xz-utils
 )
 
 run_as_root() {

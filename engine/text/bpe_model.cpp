@@ -100,7 +100,7 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
     TokenId largest = -1;
     for (const auto& [token, id] : config.vocabulary) {
         if (id < 0 || id > 16'000'000) {
-            return make_error(Errc::invalid_argument, "tokenizer.json: the id of \"" + token + "\" is out of range");
+            return make_error(Errc::invalid_argument, config.origin + ": the id of \"" + token + "\" is out of range");
         }
         largest = std::max(largest, id);
     }
@@ -121,10 +121,12 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
         const auto right_id = model.id_of(right);
         const auto joined_id = model.id_of(joined);
         if (!left_id || !right_id || !joined_id) {
-            return make_error(Errc::invalid_argument, "tokenizer.json: merge \"" + left + "\" + \"" + right +
+            return make_error(Errc::invalid_argument, config.origin + ": merge \"" + left + "\" + \"" + right +
                                                           "\" uses a token that is not in the vocabulary");
         }
-        model.merges_.insert(*left_id, *right_id, {static_cast<std::uint32_t>(rank), *joined_id});
+        const std::uint32_t given =
+            config.merge_ranks.empty() ? static_cast<std::uint32_t>(rank) : config.merge_ranks[rank];
+        model.merges_.insert(*left_id, *right_id, {given, *joined_id});
     }
     for (int byte = 0; byte < 256; ++byte) {
         const auto at = static_cast<std::size_t>(byte);
@@ -135,7 +137,7 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
         const auto id = model.id_of(config.unknown_token);
         if (!id) {
             return make_error(Errc::invalid_argument,
-                              "tokenizer.json: unk_token \"" + config.unknown_token + "\" is not in the vocabulary");
+                              config.origin + ": unk_token \"" + config.unknown_token + "\" is not in the vocabulary");
         }
         model.unknown_id_ = *id;
     }
@@ -143,6 +145,7 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
     model.serial_ = next_serial.fetch_add(1);
     config.vocabulary.clear();
     config.merges.clear();
+    config.merge_ranks.clear();
     model.config_ = std::move(config);
     return model;
 }

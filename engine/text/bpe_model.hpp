@@ -19,7 +19,9 @@ namespace attune {
 struct BpeConfig {
     std::vector<std::pair<std::string, TokenId>> vocabulary;
     std::vector<std::pair<std::string, std::string>> merges;  ///< best first
-    std::string unknown_token;                                ///< empty: none
+    std::vector<std::uint32_t> merge_ranks;  ///< empty, or one for each merge: equals are merged from the left
+    std::string origin = "tokenizer.json";   ///< what errors name
+    std::string unknown_token;               ///< empty: none
     std::string continuing_prefix;
     std::string end_suffix;
     bool fuse_unknown = false;

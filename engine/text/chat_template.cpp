@@ -1,6 +1,9 @@
 #include "engine/text/chat_template.hpp"
 
+#include "engine/files/gguf.hpp"
+#include "engine/files/model_path.hpp"
 #include "engine/text/chat_variables.hpp"
+#include "engine/text/gguf_tokenizer.hpp"
 #include "engine/text/jinja/template.hpp"
 
 #include <nlohmann/json.hpp>
@@ -133,6 +136,20 @@ Result<Sources> sources_in(const json& config) {
     return sources;
 }
 
+/// tokenizer.chat_template, and tokenizer.chat_template.tool_use beside it.
+Made open_gguf(const std::filesystem::path& path) {
+    const auto header = read_gguf_header(path);
+    if (!header) return header.error();
+    auto usual = header->text("tokenizer.chat_template");
+    if (!usual) return usual.error();
+    if (!*usual) return Made(std::shared_ptr<const ChatTemplate>());
+    const auto with_tools = header->text("tokenizer.chat_template.tool_use");
+    if (!with_tools) return with_tools.error();
+    auto tokens = named_tokens_of_gguf(*header);
+    if (!tokens) return tokens.error();
+    return make_template(**usual, *with_tools, std::move(*tokens));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::parse(std::string source, std::string bos_token,
@@ -147,7 +164,9 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::make(std::string_view 
     return make_template(usual, with_tools, std::move(named_tokens));
 }
 
-Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::open(const std::filesystem::path& folder) {
+Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::open(const std::filesystem::path& model) {
+    if (is_gguf_file(model)) return open_gguf(model);
+    const std::filesystem::path& folder = model;
     json config = json::object();
     Sources sources;
     try {

@@ -30,8 +30,10 @@ public:
     static Result<std::shared_ptr<const ChatTemplate>> make(
         std::string_view usual, const std::optional<std::string>& with_tools,
         std::vector<std::pair<std::string, std::string>> named_tokens);
-    /// chat_template.jinja, else `chat_template` in tokenizer_config.json. Null without error when there is none.
-    static Result<std::shared_ptr<const ChatTemplate>> open(const std::filesystem::path& folder);
+    /// Of a Hugging Face folder: chat_template.jinja (and additional_chat_templates/tool_use.jinja), else
+    /// `chat_template` in tokenizer_config.json. Of a GGUF file: tokenizer.chat_template (and .tool_use). Null without
+    /// error when there is none.
+    static Result<std::shared_ptr<const ChatTemplate>> open(const std::filesystem::path& model);
     virtual ~ChatTemplate() = default;
 
     virtual Result<RenderedChat> render(const ChatPrompt& chat) const = 0;

@@ -285,6 +285,53 @@ private:
     std::string suffix_;
 };
 
+/// A token that does not begin with `prefix` begins a word.
+class WordPieceStep final : public Step {
+public:
+    WordPieceStep(std::string prefix, bool cleans_up) : prefix_(std::move(prefix)), cleans_up_(cleans_up) {}
+    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(this); }
+    std::string bytes_of(std::string text) const override { return decoded(std::move(text), false); }
+
+private:
+    std::string decoded(std::string token, bool is_first) const {
+        if (!is_first && token.starts_with(prefix_)) {
+            token.erase(0, prefix_.size());
+        } else if (!is_first) {
+            token.insert(0, " ");
+        }
+        if (!cleans_up_) return token;
+        // In this order, as the reference does.
+        constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kTidy = {{{" .", "."},
+                                                                                          {" ?", "?"},
+                                                                                          {" !", "!"},
+                                                                                          {" ,", ","},
+                                                                                          {" ' ", "'"},
+                                                                                          {" n't", "n't"},
+                                                                                          {" 'm", "'m"},
+                                                                                          {" do not", " don't"},
+                                                                                          {" 's", "'s"},
+                                                                                          {" 've", "'ve"},
+                                                                                          {" 're", "'re"}}};
+        for (const auto& [from, to] : kTidy) {
+            for (std::size_t at = token.find(from); at != std::string::npos; at = token.find(from, at + to.size())) {
+                token.replace(at, from.size(), to);
+            }
+        }
+        return token;
+    }
+    struct State final : CopyableState<State> {
+        explicit State(const WordPieceStep* step) : step_(step) {}
+        void push(Part part, std::vector<Part>& out) override {
+            out.push_back({step_->decoded(std::move(part.text), first_), part.begins});
+            first_ = false;
+        }
+        const WordPieceStep* step_;
+        bool first_ = true;
+    };
+    std::string prefix_;
+    bool cleans_up_;
+};
+
 /// No decoder at all: tokens joined with spaces.
 class JoinWithSpaces final : public Step {
 public:
@@ -411,6 +458,11 @@ Result<void> add_steps(const json& config, Chain& chain) {
     }
     if (type == "BPEDecoder") {
         chain.steps.push_back(std::make_unique<WordSuffixStep>(config.value("suffix", std::string("</w>"))));
+        return {};
+    }
+    if (type == "WordPiece") {
+        chain.steps.push_back(
+            std::make_unique<WordPieceStep>(config.value("prefix", std::string("##")), config.value("cleanup", true)));
         return {};
     }
     return unsupported(type);

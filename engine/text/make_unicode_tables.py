@@ -61,6 +61,9 @@ punctuation = cut_by(pre_tokenizers.Punctuation()) - ascii_symbols
 # Our libraries may know characters that neither Python's nor the reference's tables do.
 decomposed = {c for c in CODE_POINTS if unicodedata.normalize("NFKD", chr(c)) != chr(c)} | (matched("\\p{L}") - ours("L"))
 kept = decomposed - set(changed_by(normalizers.NFKD()))
+bert = normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
+nonspacing = ours("Mn") | matched("\\p{Mn}")
+accents_gone = {c for c in ours("M") | matched("\\p{M}") if bert.normalize_str("a" + chr(c)) == "a"}
 marks_kept = (ours("M") | matched("\\p{M}")) - set(changed_by(normalizers.StripAccents()))
 
 out = f"""// Made by make_unicode_tables.py; do not edit.
@@ -82,6 +85,8 @@ const std::vector<std::pair<char32_t, char32_t>>& newer_lower_case() {{
 {table("punctuation_not_in_reference", all_punctuation - punctuation)}
 {table("punctuation_only_in_reference", punctuation - ours("P"))}
 {table("marks_not_in_reference", marks_kept)}
+{table("accents_not_in_reference", nonspacing - accents_gone)}
+{table("accents_only_in_reference", accents_gone - ours("Mn"))}
 {table("compatibility_not_in_reference", kept)}
 }}  // namespace attune
 """

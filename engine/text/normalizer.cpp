@@ -1,7 +1,10 @@
 #include "engine/text/normalizer.hpp"
 
 #include "engine/text/byte_alphabet.hpp"
+#include "engine/text/graphemes.hpp"
+#include "engine/text/normalizer_steps.hpp"
 #include "engine/text/regex.hpp"
+#include "engine/text/rewriter.hpp"
 #include "engine/text/unicode.hpp"
 #include "engine/text/unicode_tables.hpp"
 
@@ -30,39 +33,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Builds the next text from parts of the old one, carrying origins along.
-class Rewriter {
-public:
-    explicit Rewriter(NormalText& text) : text_(text) { out_.reserve(text.text.size() + 16); }
-
-    void keep(std::size_t begin, std::size_t end) {
-        out_.append(text_.text, begin, end - begin);
-        if (!text_.tracked) return;
-        for (std::size_t i = begin; i < end; ++i) origins_.push_back(text_.origins[i]);
-    }
-    /// `with` takes the place of old bytes [begin, end); an empty range stands at `begin`.
-    void replace(std::size_t begin, std::size_t end, std::string_view with) {
-        out_.append(with);
-        if (text_.tracked) origins_.insert(origins_.end(), with.size(), origin(begin, end));
-    }
-    void finish() {
-        text_.text = std::move(out_);
-        text_.origins = std::move(origins_);
-    }
-
-private:
-    NormalText::Origin origin(std::size_t begin, std::size_t end) const {
-        if (begin < end) return {text_.origins[begin].begin, text_.origins[end - 1].end};
-        if (begin < text_.origins.size()) return {text_.origins[begin].begin, text_.origins[begin].begin};
-        const std::uint32_t last = text_.origins.empty() ? 0 : text_.origins.back().end;
-        return {last, last};
-    }
-
-    NormalText& text_;
-    std::string out_;
-    std::vector<NormalText::Origin> origins_;
-};
-
 class UnicodeForm final : public Normalizer {
 public:
     explicit UnicodeForm(NormalForm form) : form_(form) {}
@@ -76,7 +46,7 @@ public:
         Rewriter out(text);
         std::size_t begin = 0;
         while (begin < text.text.size()) {
-            const std::size_t end = cluster_end(text.text, begin);
+            const std::size_t end = grapheme_end(text.text, begin);
             out.replace(begin, end, normalized(std::string_view(text.text).substr(begin, end - begin)));
             begin = end;
         }
@@ -100,39 +70,9 @@ private:
         }
         return out + normalize(text.substr(done), form_);
     }
-    static std::size_t cluster_end(std::string_view text, std::size_t begin) {
-        CodePoint point = code_point_at(text, begin);
-        std::size_t at = begin + point.bytes;
-        utf8proc_int32_t state = 0;
-        while (at < text.size()) {
-            const CodePoint next = code_point_at(text, at);
-            if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(point.value),
-                                                 static_cast<utf8proc_int32_t>(next.value), &state)) {
-                break;
-            }
-            point = next;
-            at += next.bytes;
-        }
-        return at;
-    }
 
     NormalForm form_;
 };
-
-/// Calls `change(code_point, out)` for each character; it appends what the character becomes.
-template <class Change>
-void map_characters(NormalText& text, Change&& change) {
-    Rewriter out(text);
-    std::string mapped;
-    for (std::size_t at = 0; at < text.text.size();) {
-        const CodePoint point = code_point_at(text.text, at);
-        mapped.clear();
-        change(point.value, mapped);
-        out.replace(at, at + point.bytes, mapped);
-        at += point.bytes;
-    }
-    out.finish();
-}
 
 class Lowercase final : public Normalizer {
 public:
@@ -289,6 +229,8 @@ Result<std::unique_ptr<const Normalizer>> Normalizer::parse(const json& config) 
             std::make_unique<StripSpaces>(config.value("strip_left", true), config.value("strip_right", true)));
     }
     if (type == "Replace") return parse_replace(config);
+    if (type == "Precompiled") return parse_precompiled(config);
+    if (type == "BertNormalizer") return parse_bert_normalizer(config);
     if (type == "Prepend") return Parsed(std::make_unique<Prepend>(config.at("prepend").get<std::string>()));
     return make_error(Errc::unsupported, "tokenizer.json: normalizer " + type + " is not supported");
 }

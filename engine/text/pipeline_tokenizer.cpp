@@ -158,7 +158,11 @@ void PipelineTokenizer::encode_untouched(std::string_view text, bool at_start, s
 void PipelineTokenizer::encode_normalized(std::string_view text, bool at_start, Pieces& pieces,
                                           std::vector<TokenId>& ids) const {
     if (!parts_.pre_tokenizer) {
-        parts_.model->encode(text, false, ids);
+        if (at_start) {
+            parts_.model->encode_first(text, false, ids);
+        } else {
+            parts_.model->encode(text, false, ids);
+        }
         return;
     }
     pieces.list.assign(1, Piece{text, at_start});

@@ -17,6 +17,11 @@ public:
     /// otherwise it is valid UTF-8 whose characters are vocabulary entries.
     virtual void encode(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const = 0;
 
+    /// The same for a piece that begins where the whole text begins, for models that treat it otherwise.
+    virtual void encode_first(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const {
+        encode(piece, raw_bytes, ids);
+    }
+
     virtual std::optional<TokenId> id_of(std::string_view token) const = 0;
     /// Empty for an id that is not in the vocabulary.
     virtual std::string_view text_of(TokenId id) const = 0;

@@ -23,8 +23,10 @@ struct TextSpan {
 /// Immutable; every method may be called from any thread. Ids equal those of the `tokenizers` library.
 class Tokenizer {
 public:
-    /// Reads tokenizer.json (and, beside it, tokenizer_config.json when there).
-    static Result<std::shared_ptr<const Tokenizer>> open(const std::filesystem::path& folder);
+    /// `model` is a GGUF file or a Hugging Face folder, of which the first that is there is taken: tokenizer.json,
+    /// tokenizer.model (SentencePiece), vocab.json and merges.txt; with tokenizer_config.json beside it when there.
+    /// Errc::not_found when there is no tokenizer of any kind.
+    static Result<std::shared_ptr<const Tokenizer>> open(const std::filesystem::path& model);
     virtual ~Tokenizer() = default;
 
     /// text must be valid UTF-8. `add_special_tokens`: what the post-processor adds.

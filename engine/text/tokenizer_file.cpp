@@ -11,7 +11,7 @@ using nlohmann::json;
 /// Takes the two large lists out of the document while it is parsed, so that no tree is built for them.
 class LargeLists {
 public:
-    explicit LargeLists(BpeConfig& model) : model_(model) {}
+    explicit LargeLists(TokenizerFile& file) : file_(file), model_(file.model) {}
 
     /// nlohmann's parser callback: false drops the value.
     bool operator()(int depth, json::parse_event_t event, json& value) {
@@ -25,7 +25,7 @@ public:
         }
         if (depth < 3 || list_ == List::none) return true;
         if (list_ == List::vocabulary) {
-            take_vocabulary(event, value);
+            take_vocabulary(depth, event, value);
         } else {
             take_merge(depth, event, value);
         }
@@ -36,12 +36,23 @@ public:
 private:
     enum class List { none, vocabulary, merges };
 
-    void take_vocabulary(json::parse_event_t event, json& value) {
-        if (event == json::parse_event_t::key) {
+    /// {"a": 0, ...}, or for Unigram [["a", -1.5], ...].
+    void take_vocabulary(int depth, json::parse_event_t event, json& value) {
+        using Event = json::parse_event_t;
+        if (event == Event::key) {
             token_ = std::move(value.get_ref<std::string&>());
-        } else if (event == json::parse_event_t::value && value.is_number_integer()) {
+        } else if (event == Event::value && depth == 3 && value.is_number_integer()) {
             model_.vocabulary.emplace_back(std::move(token_), value.get<TokenId>());
-        } else {
+        } else if (event == Event::array_start && depth == 3) {
+            parts_ = 0;
+        } else if (event == Event::value && depth == 4 && parts_ == 0 && value.is_string()) {
+            parts_ = 1;
+            token_ = std::move(value.get_ref<std::string&>());
+        } else if (event == Event::value && depth == 4 && parts_ == 1 && value.is_number()) {
+            parts_ = 2;
+            model_.vocabulary.emplace_back(std::move(token_), static_cast<TokenId>(file_.scores.size()));
+            file_.scores.push_back(value.get<double>());
+        } else if (event != Event::array_end || parts_ != 2) {
             malformed_ = true;
         }
     }
@@ -66,10 +77,12 @@ private:
         }
     }
 
+    TokenizerFile& file_;
     BpeConfig& model_;
     bool in_model_ = false;
     List list_ = List::none;
     std::string token_;
+    int parts_ = 0;  // of the entry under way
     std::vector<std::string> pair_;
     bool malformed_ = false;
 };
@@ -86,7 +99,7 @@ bool flag(const json& object, const char* key) {
 
 Result<void> read_model(const json& model, BpeConfig& config) {
     const std::string type = text_or_nothing(model, "type");
-    if (!type.empty() && type != "BPE") {
+    if (!type.empty() && type != "BPE" && type != "Unigram" && type != "WordPiece") {
         return make_error(Errc::unsupported, "tokenizer.json: model " + type + " is not supported");
     }
     if (const auto dropout = model.find("dropout");
@@ -118,7 +131,7 @@ AddedToken read_added(const json& token) {
 
 Result<TokenizerFile> TokenizerFile::parse(std::string_view text) {
     TokenizerFile file;
-    LargeLists lists(file.model);
+    LargeLists lists(file);
     try {
         // The callback is copied by the parser, hence the reference.
         file.rest = json::parse(
@@ -128,7 +141,8 @@ Result<TokenizerFile> TokenizerFile::parse(std::string_view text) {
             return make_error(Errc::invalid_argument, "tokenizer.json: no model");
         }
         if (auto read = read_model(*model, file.model); !read) return read.error();
-        if (lists.malformed()) {
+        const bool is_scored = text_or_nothing(*model, "type") == "Unigram";
+        if (lists.malformed() || file.scores.size() != (is_scored ? file.model.vocabulary.size() : 0)) {
             return make_error(Errc::invalid_argument, "tokenizer.json: vocab or merges have an unknown form");
         }
         if (const auto added = file.rest.find("added_tokens"); added != file.rest.end() && added->is_array()) {

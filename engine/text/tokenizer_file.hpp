@@ -13,7 +13,8 @@ namespace attune {
 
 /// tokenizer.json taken apart: vocabulary and merges apart from the rest, as they are almost all of the file.
 struct TokenizerFile {
-    BpeConfig model;
+    BpeConfig model;             ///< vocabulary and unknown token serve the other kinds, too
+    std::vector<double> scores;  ///< of a Unigram vocabulary, one for each entry
     std::vector<AddedToken> added;
     nlohmann::json rest;  ///< the document without vocabulary and merges
 

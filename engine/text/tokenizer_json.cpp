@@ -1,12 +1,13 @@
 #include "engine/text/bpe_model.hpp"
+#include "engine/text/config_tokens.hpp"
 #include "engine/text/tokenizer_file.hpp"
 #include "engine/text/tokenizer_parts.hpp"
+#include "engine/text/unigram_model.hpp"
+#include "engine/text/word_piece_model.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -15,51 +16,51 @@ namespace {
 
 using nlohmann::json;
 
-constexpr TokenId kLargestId = 16'000'000;
+using Built = Result<std::unique_ptr<const TokenModel>>;
 
-Result<std::unique_ptr<const TokenModel>> model_of(TokenizerFile& file) {
-    using Built = Result<std::unique_ptr<const TokenModel>>;
-    auto bpe = BpeModel::build(std::move(file.model));
-    if (!bpe) return bpe.error();
-    return Built(std::make_unique<BpeModel>(std::move(*bpe)));
+template <class Model, class Config>
+Built built(Config config) {
+    auto model = Model::build(std::move(config));
+    if (!model) return model.error();
+    return Built(std::make_unique<Model>(std::move(*model)));
 }
 
-/// added_tokens_decoder: {"32000": {"content": "<x>", "special": true, ...}, ...}
-Result<std::map<TokenId, AddedToken>> listed_in_config(std::string_view text) {
-    std::map<TokenId, AddedToken> listed;
-    if (text.empty()) return listed;
-    try {
-        const json config = json::parse(text);
-        const auto found = config.find("added_tokens_decoder");
-        if (found == config.end() || !found->is_object()) return listed;
-        for (const auto& [key, value] : found->items()) {
-            AddedToken token;
-            const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), token.id);
-            if (failed != std::errc() || end != key.data() + key.size()) {
-                return make_error(Errc::invalid_argument,
-                                  "tokenizer_config.json: \"" + key + "\" in added_tokens_decoder is no token id");
-            }
-            token.content = value.at("content").get<std::string>();
-            token.single_word = value.value("single_word", false);
-            token.lstrip = value.value("lstrip", false);
-            token.rstrip = value.value("rstrip", false);
-            token.special = value.value("special", false);
-            token.normalized = value.value("normalized", !token.special);
-            listed.emplace(token.id, std::move(token));
-        }
-    } catch (const json::exception& error) {
-        return make_error(Errc::invalid_argument, std::string("tokenizer_config.json: ") + error.what());
+Built unigram_of(TokenizerFile& file, const json& model) {
+    UnigramConfig config;
+    for (std::size_t i = 0; i < file.scores.size(); ++i) {
+        config.pieces.emplace_back(std::move(file.model.vocabulary[i].first), file.scores[i]);
     }
-    return listed;
+    const auto unknown = model.find("unk_id");
+    if (unknown != model.end() && !unknown->is_null()) config.unknown_id = unknown->get<TokenId>();
+    config.byte_fallback = file.model.byte_fallback;
+    return built<UnigramModel>(std::move(config));
+}
+
+Built word_piece_of(TokenizerFile& file, const json& model) {
+    WordPieceConfig config;
+    config.vocabulary = std::move(file.model.vocabulary);
+    config.unknown_token = model.value("unk_token", config.unknown_token);
+    config.continuing_prefix = model.value("continuing_subword_prefix", config.continuing_prefix);
+    config.longest_word = model.value("max_input_chars_per_word", config.longest_word);
+    return built<WordPieceModel>(std::move(config));
+}
+
+Built model_of(TokenizerFile& file) {
+    const json& model = file.rest.at("model");
+    const std::string type = model.value("type", std::string());
+    if (type == "Unigram") return unigram_of(file, model);
+    if (type == "WordPiece") return word_piece_of(file, model);
+    return built<BpeModel>(std::move(file.model));
 }
 
 /// Tokens that only tokenizer_config.json knows. One that both files list is as tokenizer.json has it.
 Result<void> add_tokens_of_config(std::string_view config, const TokenModel& model, std::vector<AddedToken>& added) {
-    auto listed = listed_in_config(config);
+    auto listed = config_tokens(config);
     if (!listed) return listed.error();
     for (auto& [id, token] : *listed) {
-        const auto same = std::find_if(added.begin(), added.end(),
-                                       [&](const AddedToken& one) { return one.content == token.content; });
+        const auto same = std::find_if(added.begin(), added.end(), [&token = token](const AddedToken& one) {
+            return one.content == token.content;
+        });
         if (same != added.end() || model.id_of(token.content) == id) {
             if (same == added.end()) added.push_back(std::move(token));
             continue;
@@ -76,30 +77,20 @@ Result<void> add_tokens_of_config(std::string_view config, const TokenModel& mod
     return {};
 }
 
-Result<void> check_ids(const std::vector<AddedToken>& added) {
-    for (const AddedToken& token : added) {
-        if (token.id < 0 || token.id > kLargestId) {
-            return make_error(Errc::invalid_argument,
-                              "tokenizer: the id of added token \"" + token.content + "\" is out of range");
-        }
-    }
-    return {};
-}
-
 }  // namespace
 
 Result<TokenizerParts> parts_of_tokenizer_json(std::string_view text, std::string_view config) {
     auto file = TokenizerFile::parse(text);
     if (!file) return file.error();
     TokenizerParts parts;
-    auto model = model_of(*file);
-    if (!model) return model.error();
-    parts.model = std::move(*model);
     const auto part = [&](const char* name) {
         const auto found = file->rest.find(name);
         return found == file->rest.end() ? json() : *found;
     };
     try {
+        auto model = model_of(*file);
+        if (!model) return model.error();
+        parts.model = std::move(*model);
         auto normalizer = Normalizer::parse(part("normalizer"));
         if (!normalizer) return normalizer.error();
         parts.normalizer = std::move(*normalizer);
@@ -117,7 +108,7 @@ Result<TokenizerParts> parts_of_tokenizer_json(std::string_view text, std::strin
     }
     parts.added = std::move(file->added);
     if (auto added = add_tokens_of_config(config, *parts.model, parts.added); !added) return added.error();
-    if (auto checked = check_ids(parts.added); !checked) return checked.error();
+    if (auto checked = check_added_ids(parts.added); !checked) return checked.error();
     return parts;
 }
 

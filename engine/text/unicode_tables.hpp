@@ -23,6 +23,8 @@ const std::vector<CodeRange>& newer_numbers();
 const std::vector<CodeRange>& punctuation_not_in_reference();
 const std::vector<CodeRange>& punctuation_only_in_reference();
 const std::vector<CodeRange>& marks_not_in_reference();
+const std::vector<CodeRange>& accents_not_in_reference();  ///< nonspacing marks that BERT's normalizer keeps
+const std::vector<CodeRange>& accents_only_in_reference();
 const std::vector<CodeRange>& compatibility_not_in_reference();
 
 /// Whether a sorted table holds the code point.
