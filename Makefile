@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 PRESET ?= release
 
-.PHONY: build demo test bench asan tsan format check-format clean
+.PHONY: build demo test bench asan tsan fuzz format check-format clean
 
 build:
 	@tools/setup.sh apt
@@ -40,6 +40,16 @@ tsan:
 	$(MAKE) build BUILD=build-tsan PRESET=tsan
 	ctest --test-dir build-tsan --output-on-failure
 
+# libFuzzer on everything that reads bytes from outside: SECONDS each (the build needs clang and no torch). FUZZ=request
+# runs one of them, longer for instance.
+SECONDS ?= 60
+fuzz:
+	@tools/setup.sh apt
+	@tools/setup.sh fuzz
+	cmake -S . -B build-fuzz --preset fuzz >/dev/null
+	cmake --build build-fuzz -j $(JOBS) --target fuzzers
+	tests/fuzz/run.sh build-fuzz $(SECONDS) $(JOBS) $(FUZZ)
+
 format:
 	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
 
@@ -47,4 +57,4 @@ check-format:
 	tools/check_format.sh
 
 clean:
-	rm -rf build build-asan build-tsan
+	rm -rf build build-asan build-tsan build-fuzz

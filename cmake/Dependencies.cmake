@@ -8,19 +8,21 @@ if(ATTUNE_TSAN_ONLY)
 endif()
 
 # libtorch: CMAKE_PREFIX_PATH (or TORCH_DIR) names it; the Makefile brings it through pip otherwise.
-if(DEFINED ENV{TORCH_DIR})
-  list(APPEND CMAKE_PREFIX_PATH $ENV{TORCH_DIR})
-endif()
-find_package(Torch REQUIRED)
 add_library(attune_torch INTERFACE)
-# SYSTEM: its headers do not meet our warnings.
-target_include_directories(attune_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_link_libraries(attune_torch INTERFACE ${TORCH_LIBRARIES})
-separate_arguments(ATTUNE_TORCH_FLAGS UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-# at::parallel_for is a header: without OpenMP it silently runs on one thread. The wheel's own libgomp, found first by the
-# run path, has the system's name, so there is one runtime in the process.
-target_compile_options(attune_torch INTERFACE ${ATTUNE_TORCH_FLAGS} -fopenmp)
-target_link_options(attune_torch INTERFACE -fopenmp)
+if(NOT ATTUNE_FUZZ)  # the fuzzers build only rooms without it
+  if(DEFINED ENV{TORCH_DIR})
+    list(APPEND CMAKE_PREFIX_PATH $ENV{TORCH_DIR})
+  endif()
+  find_package(Torch REQUIRED)
+  # SYSTEM: its headers do not meet our warnings.
+  target_include_directories(attune_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  target_link_libraries(attune_torch INTERFACE ${TORCH_LIBRARIES})
+  separate_arguments(ATTUNE_TORCH_FLAGS UNIX_COMMAND "${TORCH_CXX_FLAGS}")
+  # at::parallel_for is a header: without OpenMP it silently runs on one thread. The wheel's own libgomp, found first by the
+  # run path, has the system's name, so there is one runtime in the process.
+  target_compile_options(attune_torch INTERFACE ${ATTUNE_TORCH_FLAGS} -fopenmp)
+  target_link_options(attune_torch INTERFACE -fopenmp)
+endif()
 
 find_package(OpenSSL REQUIRED)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

