@@ -102,7 +102,7 @@ Result<Installed> install(const OpenedBase& base, const std::string& given, cons
 Result<std::vector<TokenId>> encode(const OpenedBase& base, const GenerateOptions& options,
                                     const ChatTemplate* chat_template) {
     if (!base.tokenizer) {
-        return make_error(Errc::invalid_argument, "the model folder has no tokenizer.json, so it cannot read text");
+        return make_error(Errc::invalid_argument, "the model has no tokenizer, so it cannot read text");
     }
     if (options.raw || chat_template == nullptr) return base.tokenizer->encode(options.prompt, true);
     auto messages = nlohmann::json::array();
@@ -168,7 +168,7 @@ int generate(GenerateOptions options) {
     }
     auto settings = options.settings.read();
     if (!settings) return report("generate", settings.error());
-    if (auto checked = check_model_folder(settings->model.path); !checked) return report("generate", checked.error());
+    if (auto checked = check_model_path(settings->model.path); !checked) return report("generate", checked.error());
     set_log(std::max(settings->log.level, isatty(STDERR_FILENO) != 0 ? LogLevel::info : LogLevel::warn),
             settings->log.format);
     // One prompt needs one sequence's memory.

@@ -35,7 +35,7 @@ Result<Subject> open_subject(const ModuleOptions& options) {
     if (!std::filesystem::exists(subject.module.path, failed)) {
         return make_error(Errc::not_found, options.path + ": no such module");
     }
-    if (auto checked = check_model_folder(settings->model.path); !checked) return checked.error();
+    if (auto checked = check_model_path(settings->model.path); !checked) return checked.error();
     auto base = read_model_shape(settings->model.path);
     if (!base) return base.error();
     subject.base = std::move(*base);
@@ -109,7 +109,8 @@ void add_check(CLI::App& command, const char* name, const char* description, int
     CLI::App* added = command.add_subcommand(name, description);
     auto options = std::make_shared<ModuleOptions>();
     added->add_option("path", options->path, "Module folder or file")->required()->type_name("PATH");
-    added->add_option("--model", options->settings.model, "Folder of the base model")->type_name("PATH");
+    added->add_option("--model", options->settings.model, "The base model: a folder or a .gguf file")
+        ->type_name("PATH");
     options->settings.add_files(*added);
     added->callback([&run, options, check] { run = [options, check] { return check(*options); }; });
 }

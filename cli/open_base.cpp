@@ -1,6 +1,8 @@
 #include "cli/open_base.hpp"
 
 #include "attune/log.hpp"
+#include "engine/files/gguf.hpp"
+#include "engine/files/model_path.hpp"
 #include "engine/model/model_shape.hpp"
 
 #include <chrono>
@@ -36,10 +38,25 @@ std::string seconds_since(TimePoint begin) {
     return text;
 }
 
+/// A model without a tokenizer answers to token ids.
+Result<bool> has_tokenizer(const std::filesystem::path& model) {
+    if (!is_gguf_file(model)) {
+        std::error_code failed;
+        for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+            if (std::filesystem::exists(model / name, failed)) return true;
+        }
+        return false;
+    }
+    const auto header = read_gguf_header(model);
+    if (!header) return header.error();
+    return header->find("tokenizer.ggml.model") != nullptr;
+}
+
 }  // namespace
 
 std::string base_id(const Settings& settings) {
     if (!settings.model.id.empty()) return settings.model.id;
+    if (is_gguf_file(settings.model.path)) return settings.model.path.stem().string();
     // "models/smol/" and "." are folders with names, too.
     std::error_code failed;
     std::filesystem::path folder = std::filesystem::canonical(settings.model.path, failed);
@@ -48,22 +65,23 @@ std::string base_id(const Settings& settings) {
 }
 
 Result<OpenedBase> open_base(const Settings& settings) {
-    const std::filesystem::path& folder = settings.model.path;
+    const std::filesystem::path& model = settings.model.path;
     const TimePoint begin = steady_now();
     log(LogLevel::info, "reading model " + base_id(settings));
     OpenedBase base;
-    std::error_code failed;
-    if (std::filesystem::exists(folder / "tokenizer.json", failed)) {
-        auto tokenizer = Tokenizer::open(folder);
+    const auto tokenizer_there = has_tokenizer(model);
+    if (!tokenizer_there) return tokenizer_there.error();
+    if (*tokenizer_there) {
+        auto tokenizer = Tokenizer::open(model);
         if (!tokenizer) return tokenizer.error();
         base.tokenizer = std::move(*tokenizer);
-        auto chat_template = ChatTemplate::open(folder);
+        auto chat_template = ChatTemplate::open(model);
         if (!chat_template) return chat_template.error();
         base.chat_template = std::move(*chat_template);
     } else {
-        log(LogLevel::warn, "the model folder has no tokenizer.json: prompts must be token ids");
+        log(LogLevel::warn, "the model has no tokenizer: prompts must be token ids");
     }
-    auto end_tokens = read_end_tokens(folder);
+    auto end_tokens = read_end_tokens(model);
     if (!end_tokens) return end_tokens.error();
     auto engine = Engine::open(engine_options(settings, std::move(*end_tokens)), base.tokenizer);
     if (!engine) return engine.error();

@@ -10,17 +10,17 @@
 
 namespace attune::cli {
 
-/// The base model ready to compute, with its text side where the folder has one.
+/// The base model ready to compute, with its text side where the model has one.
 struct OpenedBase {
     std::unique_ptr<Engine> engine;
-    std::shared_ptr<const Tokenizer> tokenizer;         ///< null: the folder has no tokenizer.json
-    std::shared_ptr<const ChatTemplate> chat_template;  ///< null: it has no template
+    std::shared_ptr<const Tokenizer> tokenizer;         ///< null: the model has none
+    std::shared_ptr<const ChatTemplate> chat_template;  ///< null: it has none
 };
 
 /// Reads the model of settings.model.path. Takes seconds to minutes; logs where it is.
 Result<OpenedBase> open_base(const Settings& settings);
 
-/// settings.model.id, or the folder's name.
+/// settings.model.id, or the name of the folder, or of the GGUF file without its ending.
 std::string base_id(const Settings& settings);
 
 }  // namespace attune::cli

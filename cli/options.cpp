@@ -2,6 +2,7 @@
 
 #include "cli/commands.hpp"
 #include "config/settings_file.hpp"
+#include "engine/files/model_path.hpp"
 
 #include <iostream>
 #include <system_error>
@@ -18,7 +19,9 @@ void SettingOptions::add_files(CLI::App& command) {
 }
 
 void SettingOptions::add_model(CLI::App& command) {
-    command.add_option("--model", model, "Folder of the base model (config.json, model.safetensors, tokenizer.json)")
+    command
+        .add_option("--model", model,
+                    "The base model: a folder (config.json, model.safetensors, tokenizer.json) or a .gguf file")
         ->type_name("PATH");
     command.add_option("--dtype", dtype, "How weights are stored: auto, f32, bf16")->type_name("DTYPE");
     command.add_option("--threads", threads, "Threads that compute (0: all cores)")->type_name("N");
@@ -33,22 +36,17 @@ Result<Settings> SettingOptions::read(const std::vector<std::string>& further) c
     return read_settings(config, all);
 }
 
-Result<void> check_model_folder(const std::filesystem::path& folder) {
-    const std::string shown = folder.string();
+Result<void> check_model_path(const std::filesystem::path& model) {
+    const std::string shown = model.string();
     std::error_code failed;
-    if (folder.empty()) {
+    if (model.empty()) {
         return make_error(Errc::invalid_argument, "no model given: use --model PATH or [model] path");
     }
-    if (!std::filesystem::exists(folder, failed)) {
-        return make_error(Errc::invalid_argument, "model " + shown + ": no such folder");
+    if (!std::filesystem::exists(model, failed)) {
+        return make_error(Errc::invalid_argument, "model " + shown + ": no such folder or file");
     }
-    if (folder.extension() == ".gguf") {
-        return make_error(Errc::unsupported, "model " + shown + ": GGUF files are not available yet");
-    }
-    if (!std::filesystem::is_directory(folder, failed)) {
-        return make_error(Errc::invalid_argument, "model " + shown + ": not a folder");
-    }
-    if (!std::filesystem::exists(folder / "config.json", failed)) {
+    if (is_gguf_file(model)) return {};  // its reader says what is wrong with it
+    if (!std::filesystem::exists(model / "config.json", failed)) {
         return make_error(Errc::invalid_argument, "model " + shown + ": has no config.json");
     }
     return {};

@@ -26,8 +26,9 @@ struct SettingOptions {
     Result<Settings> read(const std::vector<std::string>& further = {}) const;
 };
 
-/// The model folder exists and looks like one. Paths are shown: this is the operator's terminal.
-Result<void> check_model_folder(const std::filesystem::path& folder);
+/// The model path (a folder or a GGUF file) exists and looks like one. Paths are shown: this is the operator's
+/// terminal.
+Result<void> check_model_path(const std::filesystem::path& model);
 
 /// "DIR/legal/" and "DIR/legal.gguf" are the module "legal".
 struct NamedPath {

@@ -54,7 +54,7 @@ Result<Settings> read(const ServeOptions& options) {
 
 /// Whatever can be told wrong before a model is read for a minute.
 Result<void> check(const Settings& settings) {
-    if (auto model = check_model_folder(settings.model.path); !model) return model;
+    if (auto model = check_model_path(settings.model.path); !model) return model;
     std::error_code failed;
     for (const auto& root : settings.modules.roots) {
         if (!std::filesystem::exists(root, failed)) {

@@ -32,7 +32,7 @@ struct ServerSettings {
 
 struct ModelSettings {
     std::filesystem::path path;
-    std::string id;               ///< empty: the folder's name
+    std::string id;               ///< empty: the folder's or file's name
     std::string device = "auto";  ///< auto | cpu | cuda:N
     std::string dtype = "auto";   ///< auto | f32 | bf16
     std::string kernels = "auto";
