@@ -5,6 +5,7 @@
 #include "engine/text/pipeline_tokenizer.hpp"
 #include "engine/text/pre_tokenizer.hpp"
 #include "parity_files.hpp"
+#include "temporary_folder.hpp"
 #include "tokenizer_checks.hpp"
 
 #include <catch2/catch.hpp>
@@ -191,14 +192,64 @@ TEST_CASE("each known GGUF split name has patterns that compile", "[engine][text
     }
 }
 
+/// A GGUF file of version 3 without tensors, all of its metadata texts or lists of texts, and a bos id.
+std::string gguf_bytes(const std::vector<std::pair<std::string, std::string>>& texts,
+                       const std::vector<std::string>& tokens, std::uint32_t bos) {
+    std::string out = "GGUF";
+    const auto number = [&out](std::uint64_t value, int bytes) {
+        for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
+    };
+    const auto text = [&](std::string_view value) {
+        number(value.size(), 8);
+        out += value;
+    };
+    constexpr std::uint64_t kU32 = 4;
+    constexpr std::uint64_t kString = 8;
+    constexpr std::uint64_t kArray = 9;
+    number(3, 4);
+    number(0, 8);
+    number(texts.size() + 2, 8);
+    for (const auto& [key, value] : texts) {
+        text(key);
+        number(kString, 4);
+        text(value);
+    }
+    text("tokenizer.ggml.tokens");
+    number(kArray, 4);
+    number(kString, 4);
+    number(tokens.size(), 8);
+    for (const std::string& token : tokens) text(token);
+    text("tokenizer.ggml.bos_token_id");
+    number(kU32, 4);
+    number(bos, 4);
+    out.resize((out.size() + 31) / 32 * 32, '\0');
+    return out;
+}
+
 TEST_CASE("a GGUF file's chat template is rendered with its own tokens", "[engine][text][gguf][chat]") {
     const auto none = ChatTemplate::open(gguf_path("tokenizers/llama3.gguf"));
     REQUIRE(none);
     CHECK(*none == nullptr);
-    const auto named = named_tokens_of_gguf(small());
-    REQUIRE(named);
-    REQUIRE(named->size() == 1);
-    CHECK(named->front() == std::pair<std::string, std::string>("bos_token", "<s>"));
+    const TemporaryFolder folder;
+    const auto open = [&](const std::vector<std::pair<std::string, std::string>>& texts, std::uint32_t bos) {
+        folder.write("x.gguf", gguf_bytes(texts, {"a", "<s>"}, bos));
+        return ChatTemplate::open(folder.path() / "x.gguf");
+    };
+    ChatPrompt chat;
+    chat.messages_json = R"([{"role": "user", "content": "hi"}])";
+    const auto plain = open({{"tokenizer.chat_template", "{{ bos_token }}{{ messages[0].content }}"}}, 1);
+    if (!plain) FAIL(plain.error().message);
+    CHECK((*plain)->render(chat)->text == "<s>hi");
+    const auto two =
+        open({{"tokenizer.chat_template", "plain"}, {"tokenizer.chat_template.tool_use", "{{ bos_token }}tools"}}, 0);
+    REQUIRE(two);
+    CHECK((*two)->render(chat)->text == "plain");
+    chat.tools_json = "[]";
+    CHECK((*two)->render(chat)->text == "atools");
+    const auto out_of_range = open({{"tokenizer.chat_template", "plain"}}, 2);
+    REQUIRE_FALSE(out_of_range);
+    CHECK(out_of_range.error().message.find("tokenizer.ggml.bos_token_id") != std::string::npos);
+    CHECK_FALSE(open({{"tokenizer.chat_template", "{% if %}"}}, 1));
     CHECK_FALSE(ChatTemplate::open(gguf_path("bad/magic_wrong.gguf")));
 }
 
