@@ -1,7 +1,6 @@
 #include "net/json_text.hpp"
 
 #include <array>
-#include <boost/json/parser.hpp>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -95,32 +94,7 @@ void append_json(std::string& out, const boost::json::value& value) {
     }
 }
 
-Error json_error(std::size_t position, std::string_view what) {
-    return make_error(Errc::invalid_argument, "The body is not valid JSON: " + std::string(what) + " at byte " +
-                                                  std::to_string(position) + ".");
-}
-
 }  // namespace
-
-Result<boost::json::value> parse_json(std::string_view text, int max_depth) {
-    boost::json::parse_options options;
-    options.max_depth = static_cast<std::size_t>(max_depth);
-    boost::json::parser parser({}, options);
-    boost::json::error_code failure;
-    const std::size_t parsed = parser.write_some(text.data(), text.size(), failure);
-    if (failure) return json_error(parsed, failure.message());
-    const std::size_t rest = text.find_first_not_of(" \t\r\n", parsed);
-    if (rest != std::string_view::npos) return json_error(rest, "extra data");
-    return parser.release();
-}
-
-Result<boost::json::object> parse_json_object(std::string_view text, int max_depth, bool is_optional) {
-    if (text.empty() && is_optional) return boost::json::object{};
-    auto value = parse_json(text, max_depth);
-    if (!value) return value.error();
-    if (auto* object = value->if_object()) return std::move(*object);
-    return make_error(Errc::invalid_argument, "The body must be a JSON object.");
-}
 
 void append_json_string(std::string& out, std::string_view text) {
     out += '"';

@@ -10,7 +10,7 @@
 namespace attune {
 
 /// Reads one JSON document, at most `max_depth` deep. Bad UTF-8, lone surrogates and anything after the document are
-/// Errc::invalid_argument naming the byte; of equal keys the last counts.
+/// Errc::invalid_argument naming the byte; of equal keys the last counts. A number is the double nearest to it.
 Result<boost::json::value> parse_json(std::string_view text, int max_depth);
 
 /// The same for a body that must be an object; an optional one may be empty.

@@ -2,6 +2,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
+#include <cstdlib>
+
 namespace attune {
 namespace {
 
@@ -21,6 +24,18 @@ TEST_CASE("JSON errors name the byte", "[net][json]") {
     CHECK_THAT(fault(R"({"a":1} x)"), Catch::Contains("extra data at byte 8"));
     CHECK_THAT(fault(R"({"a":)"), Catch::Contains("incomplete"));
     CHECK_THAT(fault(""), Catch::Contains("incomplete"));
+}
+
+TEST_CASE("a number is read as the double nearest to it, so that it is written back as it came", "[net][json]") {
+    for (const char* text :
+         {"0.30000000000000004", "25555555550000000000015907416563667319012", "-1.7976931348623157e308", "5e-324",
+          "9007199254740993.0", "0.1234567890123456789", "1E+23", "-0.0"}) {
+        const auto value = parse_json(text, 1);
+        REQUIRE(value);
+        CHECK(value->as_double() == std::strtod(text, nullptr));
+        CHECK(parse_json(to_json(*value), 1)->as_double() == value->as_double());
+    }
+    CHECK(parse_json("1e999", 1)->as_double() == HUGE_VAL);  // whoever reads it refuses it
 }
 
 TEST_CASE("lone surrogates and bytes that are no UTF-8 are refused, NUL is ordinary text", "[net][json]") {
