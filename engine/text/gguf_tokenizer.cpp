@@ -11,6 +11,7 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <unordered_set>
 
 namespace attune {
 namespace {
@@ -161,7 +162,7 @@ private:
         auto merges = header_.array(kMerges, GgufType::string);
         if (!merges) return merges.error();
         if (*merges == nullptr) return {};
-        std::set<std::string_view> special;
+        std::unordered_set<std::string_view> special;
         for (std::size_t i = 0; i < count(); ++i) {
             if (is_special(i)) special.insert(tokens_->strings[i]);
         }

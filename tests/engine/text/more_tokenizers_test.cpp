@@ -1,5 +1,4 @@
 #include "component_checks.hpp"
-#include "cpu_time.hpp"
 #include "engine/text/pipeline_tokenizer.hpp"
 #include "parity_files.hpp"
 #include "temporary_folder.hpp"
