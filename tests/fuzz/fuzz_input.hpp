@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <span>
 #include <string>
@@ -28,9 +29,11 @@ inline std::pair<std::string_view, std::string_view> split_at_nul(std::string_vi
     return {input.substr(0, at), input.substr(at + 1)};
 }
 
-/// A broken promise is a crash, which every runner notices.
-inline void demand(bool holds) {
-    if (!holds) std::abort();
+/// A broken promise is a crash, which every runner notices; the line says which.
+inline void demand(bool holds, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    if (holds) return;
+    std::fprintf(stderr, "%s:%d: a promise is broken\n", file, line);
+    std::abort();
 }
 
 }  // namespace attune::fuzz
