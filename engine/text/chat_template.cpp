@@ -37,7 +37,7 @@ std::tm local_time() {
 
 struct ParsedSource {
     jinja::Template code;
-    bool reads_parts = false;  ///< goes through a message's content part by part
+    TemplateReads reads;
 };
 
 Result<ParsedSource> parse_source(std::string_view source) {
@@ -45,7 +45,9 @@ Result<ParsedSource> parse_source(std::string_view source) {
     if (const auto* error = std::get_if<jinja::TemplateError>(&parsed)) {
         return make_error(Errc::invalid_argument, "chat template: " + error->type + ": " + error->message);
     }
-    return ParsedSource{std::move(std::get<jinja::Template>(parsed)), reads_content_parts(source)};
+    auto& code = std::get<jinja::Template>(parsed);
+    const TemplateReads reads = reads_of(code, source);
+    return ParsedSource{std::move(code), reads};
 }
 
 class JinjaChatTemplate final : public ChatTemplate {
@@ -56,17 +58,21 @@ public:
     Result<RenderedChat> render(const ChatPrompt& chat) const override {
         const bool has_tools = !chat.tools_json.empty() && chat.tools_json != "null";
         const ParsedSource& source = has_tools && with_tools_ ? *with_tools_ : usual_;
-        auto variables = chat_variables(chat, tokens_, source.reads_parts);
+        jinja::Arena arena;
+        const auto variables = chat_variables(arena, chat, tokens_, source.reads);
         if (!variables) return variables.error();
-        auto rendered = source.code.render(variables->list, local_time());
+        const std::tm now = source.reads.clock ? local_time() : std::tm{};
+        const auto rendered = source.code.render(arena, variables->list, now);
         if (const auto* error = std::get_if<jinja::TemplateError>(&rendered)) return as_error(*error);
-        auto text = std::move(std::get<jinja::Text>(rendered));
+        auto text = std::get<jinja::Text>(rendered);
         if (chat.continue_final_message) {
-            if (auto cut = cut_at_continuation(text, variables->continued); !cut) return cut.error();
+            if (auto cut = cut_at_continuation(arena, text, variables->continued); !cut) return cut.error();
         }
         RenderedChat result;
-        for (const jinja::TextRange& range : text.literal) result.literal.push_back({range.begin, range.end, true});
-        result.text = std::move(text.bytes);
+        result.text = text.bytes();
+        if (text.is_literal() && !text.empty()) result.literal.push_back({0, text.size(), true});
+        result.literal.reserve(text.ranges().size());
+        for (const jinja::TextRange& range : text.ranges()) result.literal.push_back({range.begin, range.end, true});
         return result;
     }
 

@@ -11,8 +11,8 @@
 namespace attune {
 namespace {
 
+using jinja::Arena;
 using jinja::Dict;
-using jinja::List;
 using jinja::Text;
 using jinja::Value;
 
@@ -59,11 +59,11 @@ bool is_text_part(const Value& part) {
 }
 
 /// A list of text parts as one text, a line each.
-Value joined_parts(const Value& content) {
+Value joined_parts(Arena& arena, const Value& content) {
     if (!content.is_list_or_tuple()) return content;
-    const auto& parts = content.list().items;
+    const auto parts = content.list().items;
     if (parts.empty() || !std::all_of(parts.begin(), parts.end(), is_text_part)) return content;
-    jinja::TextBuilder builder;
+    jinja::TextBuilder builder(arena);
     for (std::size_t i = 0; i < parts.size(); ++i) {
         if (i > 0) builder.append("\n", true);
         builder.append(parts[i].dict().find("text")->text());
@@ -72,127 +72,113 @@ Value joined_parts(const Value& content) {
 }
 
 /// Keys that are null go; known roles lose their literal mark; reasoning is there under the names templates use.
-Value prepared_message(const Dict& message, bool reads_parts) {
-    Dict made;
-    made.from_request = true;
+Dict* prepared_message(Arena& arena, const Dict& message, bool reads_parts) {
+    Dict* made = arena.make<Dict>(arena);
+    made->from_request = true;
+    made->reserve(message.entries().size());
     const Value* reasoning = nullptr;
     for (const std::string_view name : kReasoning) {
         const Value* found = message.find(name);
         if (reasoning == nullptr && found != nullptr && !found->is_none()) reasoning = found;
     }
     // As {"thinking": r, **message, "reasoning_content": r}: the order shows when a template prints a message.
-    const auto key = [](std::string_view name) { return Value(Text(std::string(name), true)); };
-    if (reasoning != nullptr) made.set(key("thinking"), *reasoning);
-    for (const auto& [name, value] : message.entries) {
+    const auto key = [](std::string_view name) { return Value(Text(name, true)); };
+    if (reasoning != nullptr) made->set(key("thinking"), *reasoning);
+    const auto put = [&](const Value& name, const Value& value) {
+        if (reasoning == nullptr) {
+            made->add(name, value);  // as unique as it was in the message
+        } else {
+            made->set(name, value);
+        }
+    };
+    for (const auto& [name, value] : message.entries()) {
         if (value.is_none()) continue;
         const bool known_role = name.bytes() == "role" && value.is_text() && is_one_of(kRoles, value.bytes());
         if (known_role) {
-            made.set(name, Value(value.bytes()));
+            put(name, Value(value.bytes()));
         } else {
-            made.set(name, name.bytes() == "content" && !reads_parts ? joined_parts(value) : value);
+            put(name, name.bytes() == "content" && !reads_parts ? joined_parts(arena, value) : value);
         }
     }
-    if (reasoning != nullptr) made.set(key("reasoning_content"), *reasoning);
+    if (reasoning != nullptr) made->set(key("reasoning_content"), *reasoning);
     return made;
 }
 
-Text with_tag(const Text& text) {
-    jinja::TextBuilder builder;
+Text with_tag(Arena& arena, const Text& text) {
+    jinja::TextBuilder builder(arena);
     builder.append(text);
     builder.append(kContinueTag, true);
     return builder.take();
 }
 
 /// Marks the end of the final message's text; gives that text.
-Result<std::string> mark_continuation(Dict& message) {
+Result<std::string_view> mark_continuation(Arena& arena, Dict& message) {
     const Value* content = message.find("content");
     if (content == nullptr) return bad_messages("continue_final_message: the final message has no content");
     if (content->is_text()) {
-        std::string continued = content->bytes();
-        message.set(Value("content"), with_tag(content->text()));
+        const std::string_view continued = content->bytes();
+        message.set(Value("content"), with_tag(arena, content->text()));
         return continued;
     }
-    List parts;
-    if (content->is_list_or_tuple()) parts = content->list();
-    for (auto part = parts.items.rbegin(); part != parts.items.rend(); ++part) {
-        if (!is_text_part(*part)) continue;
-        Dict marked = part->dict();
-        std::string continued = marked.find("text")->bytes();
-        marked.set(Value("text"), with_tag(marked.find("text")->text()));
-        *part = Value(std::move(marked));
-        message.set(Value("content"), std::move(parts));
-        return continued;
+    jinja::Values parts(arena);
+    if (content->is_list_or_tuple()) parts.append(content->list().items);
+    for (std::size_t i = parts.size(); i-- > 0;) {
+        if (!is_text_part(parts[i])) continue;
+        Dict* marked = arena.make<Dict>(arena, parts[i].dict());
+        const Text text = marked->find("text")->text();
+        marked->set(Value("text"), with_tag(arena, text));
+        parts[i] = marked;
+        message.set(Value("content"), jinja::make_list(parts, content->list().from_request));
+        return text.bytes();
     }
     return bad_messages("continue_final_message: the final message has no text to continue");
 }
 
-Value json_or_none(const std::string& json) { return json.empty() ? Value() : jinja::value_from_json(json); }
+Value json_or_none(Arena& arena, const std::string& json) {
+    return json.empty() ? Value() : jinja::value_from_json(arena, json);
+}
 
-Result<void> add_keyword_arguments(const ChatPrompt& chat, ChatVariables& variables) {
+Result<void> add_keyword_arguments(Arena& arena, const ChatPrompt& chat, ChatVariables& variables) {
     constexpr const char* kParam = "chat_template_kwargs";
-    const Value arguments = json_or_none(chat.template_kwargs_json);
+    const Value arguments = json_or_none(arena, chat.template_kwargs_json);
     if (arguments.is_none()) return {};
     if (!arguments.is_dict()) {
         return make_error(Errc::invalid_argument, "chat_template_kwargs must be an object", kParam);
     }
-    for (const auto& [name, value] : arguments.dict().entries) {
+    for (const auto& [name, value] : arguments.dict().entries()) {
         if (is_one_of(kReserved, name.bytes()) || name.bytes().ends_with("_token")) {
-            return make_error(Errc::invalid_argument,
-                              "chat_template_kwargs may not replace \"" + name.bytes() + "\" of the template", kParam);
+            return make_error(
+                Errc::invalid_argument,
+                "chat_template_kwargs may not replace \"" + std::string(name.bytes()) + "\" of the template", kParam);
         }
         variables.list.push_back({name.bytes(), value});
     }
     return {};
 }
 
-Result<Value> prepared_messages(const ChatPrompt& chat, bool reads_parts, ChatVariables& variables) {
-    const Value messages = jinja::value_from_json(chat.messages_json);
+Result<Value> prepared_messages(Arena& arena, const ChatPrompt& chat, bool reads_parts, ChatVariables& variables) {
+    const Value messages = jinja::value_from_json(arena, chat.messages_json);
     if (!messages.is_list_or_tuple()) return bad_messages("messages must be a list");
-    List list;
-    list.from_request = true;
-    const auto& items = messages.list().items;
+    const auto items = messages.list().items;
+    jinja::Values prepared(arena);
+    prepared.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
         if (!items[i].is_dict()) return bad_messages("each of messages must be an object");
-        Value message = prepared_message(items[i].dict(), reads_parts);
+        Dict* message = prepared_message(arena, items[i].dict(), reads_parts);
         if (chat.continue_final_message && i + 1 == items.size()) {
-            Dict marked = message.dict();
-            auto continued = mark_continuation(marked);
+            auto continued = mark_continuation(arena, *message);
             if (!continued) return continued.error();
-            variables.continued = std::move(*continued);
-            message = Value(std::move(marked));
+            variables.continued = *continued;
         }
-        list.items.push_back(std::move(message));
+        prepared.push_back(message);
     }
     if (chat.continue_final_message && items.empty()) {
         return bad_messages("continue_final_message: there is no message to continue");
     }
-    return Value(std::move(list));
+    return jinja::make_list(prepared, true);
 }
 
-}  // namespace
-
-Result<ChatVariables> chat_variables(const ChatPrompt& chat,
-                                     const std::vector<std::pair<std::string, std::string>>& tokens, bool reads_parts) {
-    if (chat.continue_final_message && chat.add_generation_prompt) {
-        return make_error(Errc::invalid_argument, "continue_final_message and add_generation_prompt exclude each other",
-                          "continue_final_message");
-    }
-    ChatVariables variables;
-    try {
-        auto messages = prepared_messages(chat, reads_parts, variables);
-        if (!messages) return messages.error();
-        variables.list.push_back({"messages", std::move(*messages)});
-        variables.list.push_back({"tools", json_or_none(chat.tools_json)});
-        variables.list.push_back({"documents", json_or_none(chat.documents_json)});
-        variables.list.push_back({"add_generation_prompt", Value(chat.add_generation_prompt)});
-        for (const auto& [name, text] : tokens) variables.list.push_back({name, Value(text)});
-        if (auto added = add_keyword_arguments(chat, variables); !added) return added.error();
-    } catch (const jinja::Failure& failure) {
-        return make_error(Errc::invalid_argument, failure.what(), "messages");
-    }
-    return variables;
-}
-
+/// Whether a template has a loop over a message's content.
 bool reads_content_parts(std::string_view source) {
     std::vector<jinja::Token> tokens;
     try {
@@ -218,18 +204,48 @@ bool reads_content_parts(std::string_view source) {
     return false;
 }
 
-Result<void> cut_at_continuation(jinja::Text& text, const std::string& continued) {
+}  // namespace
+
+Result<ChatVariables> chat_variables(Arena& arena, const ChatPrompt& chat,
+                                     const std::vector<std::pair<std::string, std::string>>& tokens,
+                                     const TemplateReads& reads) {
+    if (chat.continue_final_message && chat.add_generation_prompt) {
+        return make_error(Errc::invalid_argument, "continue_final_message and add_generation_prompt exclude each other",
+                          "continue_final_message");
+    }
+    ChatVariables variables;
+    try {
+        auto messages = prepared_messages(arena, chat, reads.parts, variables);
+        if (!messages) return messages.error();
+        variables.list.reserve(tokens.size() + 8);
+        variables.list.push_back({"messages", *messages});
+        if (reads.tools) variables.list.push_back({"tools", json_or_none(arena, chat.tools_json)});
+        if (reads.documents) variables.list.push_back({"documents", json_or_none(arena, chat.documents_json)});
+        variables.list.push_back({"add_generation_prompt", Value(chat.add_generation_prompt)});
+        for (const auto& [name, text] : tokens) variables.list.push_back({name, Value(std::string_view(text))});
+        if (auto added = add_keyword_arguments(arena, chat, variables); !added) return added.error();
+    } catch (const jinja::Failure& failure) {
+        return make_error(Errc::invalid_argument, failure.what(), "messages");
+    }
+    return variables;
+}
+
+TemplateReads reads_of(const jinja::Template& code, std::string_view source) {
+    return {reads_content_parts(source), code.names("tools"), code.names("documents"), code.names("strftime_now")};
+}
+
+Result<void> cut_at_continuation(Arena& arena, Text& text, std::string_view continued) {
     std::string_view tag = kContinueTag;
     tag.remove_suffix(1);
-    const std::size_t at = text.bytes.rfind(tag);
-    const std::string wanted = jinja::strip(Text(continued), jinja::Side::both).bytes;
-    if (at == std::string::npos || text.bytes.find(wanted) == std::string::npos) {
+    const std::size_t at = text.bytes().rfind(tag);
+    const std::string_view wanted = jinja::strip(arena, Text(continued), jinja::Side::both).bytes();
+    if (at == std::string_view::npos || text.bytes().find(wanted) == std::string_view::npos) {
         return bad_messages("continue_final_message: the chat template changes or leaves out the final message");
     }
     // A template that trims contents has eaten the mark's last space, and then spaces before it count for nothing.
-    const bool kept_spaces = std::string_view(text.bytes).substr(at).starts_with(kContinueTag);
-    text = jinja::slice_bytes(text, 0, at);
-    if (!kept_spaces) text = jinja::strip(text, jinja::Side::right);
+    const bool kept_spaces = text.bytes().substr(at).starts_with(kContinueTag);
+    text = jinja::slice_bytes(arena, text, 0, at);
+    if (!kept_spaces) text = jinja::strip(arena, text, jinja::Side::right);
     return {};
 }
 

@@ -20,7 +20,7 @@ ExpressionPtr ExpressionParser::tuple(bool with_condition, std::string_view end_
     }
     if (!is_tuple && !items.empty()) return std::move(items[0]);
     if (!is_tuple && !in_parentheses) fail("Expected an expression, got '" + described(current()) + "'");
-    return std::make_unique<ListDisplay>(std::move(items), true);
+    return display(std::move(items), true);
 }
 
 ExpressionPtr ExpressionParser::conditional() {
@@ -109,11 +109,21 @@ ExpressionPtr ExpressionParser::comparison() {
 
 ExpressionPtr ExpressionParser::sum() {
     ExpressionPtr left = concatenation();
+    std::vector<ExpressionPtr> added;  // a + b + ...: one node
+    const auto finish_sum = [&] {
+        if (!added.empty()) left = std::make_unique<Sum>(std::exchange(added, {}));
+    };
     for (int links = 0; current().is_op("+") || current().is_op("-"); ++links) {
         check_chain(links);
-        const auto op = next().text == "+" ? BinaryOperator::add : BinaryOperator::subtract;
-        left = std::make_unique<Binary>(op, std::move(left), concatenation());
+        if (next().text == "+") {
+            if (added.empty()) added.push_back(std::move(left));
+            added.push_back(concatenation());
+        } else {
+            finish_sum();
+            left = std::make_unique<Binary>(BinaryOperator::subtract, std::move(left), concatenation());
+        }
     }
+    finish_sum();
     return left;
 }
 
@@ -176,7 +186,7 @@ ExpressionPtr ExpressionParser::primary() {
         case TokenKind::string: {
             std::string text = token.text;
             while (current().kind == TokenKind::string) text += next().text;
-            return std::make_unique<Constant>(Value(std::move(text)));
+            return std::make_unique<Constant>(Value(kept(text)));
         }
         case TokenKind::integer:
         case TokenKind::floating:
@@ -194,7 +204,7 @@ ExpressionPtr ExpressionParser::primary() {
     fail("unexpected '" + described(token) + "'");
 }
 
-ExpressionPtr ExpressionParser::name(const std::string& word) {
+ExpressionPtr ExpressionParser::name(std::string_view word) {
     if (word == "true" || word == "True") return std::make_unique<Constant>(Value(true));
     if (word == "false" || word == "False") return std::make_unique<Constant>(Value(false));
     if (word == "none" || word == "None") return std::make_unique<Constant>(Value());
@@ -203,7 +213,11 @@ ExpressionPtr ExpressionParser::name(const std::string& word) {
         if (word == "kwargs") macro->catches_keywords = true;
         if (word == "varargs") macro->catches_positional = true;
     }
-    return std::make_unique<Name>(word, symbol_of(word));
+    Undefined undefined;
+    undefined.name = kept(word);
+    auto made = std::make_unique<Name>(undefined.name, symbol_of(word), arena_.make<const Undefined>(undefined));
+    scopes_.add(made->reference());
+    return made;
 }
 
 ExpressionPtr ExpressionParser::list() {
@@ -214,7 +228,16 @@ ExpressionPtr ExpressionParser::list() {
         items.push_back(expression());
     }
     expect_op("]");
-    return std::make_unique<ListDisplay>(std::move(items), false);
+    return display(std::move(items), false);
+}
+
+ExpressionPtr ExpressionParser::display(std::vector<ExpressionPtr> items, bool is_tuple) {
+    Values values(arena_);
+    for (const ExpressionPtr& item : items) {
+        if (item->constant() == nullptr) return std::make_unique<ListDisplay>(std::move(items), is_tuple);
+        values.push_back(*item->constant());
+    }
+    return std::make_unique<Constant>(is_tuple ? make_tuple(values) : make_list(values));
 }
 
 ExpressionPtr ExpressionParser::dict() {
@@ -236,7 +259,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr value) {
         if (skip_op(".")) {
             const Token attribute = next();
             if (attribute.kind == TokenKind::name) {
-                value = std::make_unique<Attribute>(std::move(value), attribute.text);
+                value = std::make_unique<Attribute>(std::move(value), kept(attribute.text));
             } else if (attribute.kind == TokenKind::integer) {
                 value = std::make_unique<Item>(std::move(value), std::make_unique<Constant>(attribute.number));
             } else {
@@ -294,9 +317,9 @@ CallArguments ExpressionParser::call_arguments() {
             arguments.star_star = expression();
         } else if (current().kind == TokenKind::name && look().is_op("=")) {
             ensure(!arguments.star_star);
-            std::string name = next().text;
+            const std::string_view name = kept(next().text);
             next();
-            arguments.keyword.emplace_back(std::move(name), expression());
+            arguments.keyword.emplace_back(name, expression());
         } else {
             ensure(!arguments.star && !arguments.star_star && arguments.keyword.empty());
             arguments.positional.push_back(expression());
@@ -321,10 +344,10 @@ ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr value) {
     }
 }
 
-std::string ExpressionParser::dotted_name() {
-    std::string name = expect_name();
-    while (skip_op(".")) name += "." + expect_name();
-    return name;
+std::string_view ExpressionParser::dotted_name() {
+    std::string name(expect_name());
+    while (skip_op(".")) name += "." + std::string(expect_name());
+    return kept(name);
 }
 
 ExpressionPtr ExpressionParser::filters(ExpressionPtr value, bool starts_with_name) {
@@ -332,14 +355,14 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr value, bool starts_with_na
         check_chain(links);
         if (!starts_with_name) next();
         starts_with_name = false;
-        std::string name = dotted_name();
+        const std::string_view name = dotted_name();
         CallArguments arguments;
         if (current().is_op("(")) arguments = call_arguments();
         const Filter filter = find_filter(name);
         if (filter == nullptr && !place_.soft) {
-            throw Failure("TemplateAssertionError", "No filter named '" + name + "'.");
+            throw Failure("TemplateAssertionError", "No filter named '" + std::string(name) + "'.");
         }
-        value = std::make_unique<FilterCall>(std::move(value), std::move(name), filter, std::move(arguments));
+        value = std::make_unique<FilterCall>(std::move(value), name, filter, std::move(arguments));
     }
     return value;
 }
@@ -351,7 +374,7 @@ std::unique_ptr<const FilterCall> ExpressionParser::as_filter(ExpressionPtr chai
 ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
     next();
     const bool negated = skip_name("not");
-    std::string name = dotted_name();
+    const std::string_view name = dotted_name();
     CallArguments arguments;
     const TokenKind kind = current().kind;
     const bool word =
@@ -367,9 +390,9 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
     }
     const Test found = find_test(name);
     if (found == nullptr && !place_.soft) {
-        throw Failure("TemplateAssertionError", "No test named '" + name + "'.");
+        throw Failure("TemplateAssertionError", "No test named '" + std::string(name) + "'.");
     }
-    value = std::make_unique<TestCall>(std::move(value), std::move(name), found, std::move(arguments));
+    value = std::make_unique<TestCall>(std::move(value), name, found, std::move(arguments));
     if (negated) value = std::make_unique<Not>(std::move(value));
     return value;
 }

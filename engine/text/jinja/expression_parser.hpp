@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/text/jinja/block_scope.hpp"
 #include "engine/text/jinja/error.hpp"
 #include "engine/text/jinja/expressions.hpp"
 #include "engine/text/jinja/token.hpp"
@@ -22,7 +23,8 @@ constexpr int kMaxChain = 300;
 /// The half of the parser that reads expressions; Parser (parser.cpp) adds statements.
 class ExpressionParser {
 public:
-    explicit ExpressionParser(std::string_view source) : tokens_(tokenize(source)) {}
+    /// What the tree keeps of the source goes to `arena`.
+    ExpressionParser(Arena& arena, std::string_view source) : arena_(arena), tokens_(tokenize(source)) {}
 
 protected:
     // ---- tokens ----
@@ -57,12 +59,15 @@ protected:
         }
         fail("expected token '" + std::string(what) + "', got '" + described(current()) + "'");
     }
-    std::string expect_name() {
+    std::string_view expect_name() {
         if (current().kind != TokenKind::name) expected("name");
-        return next().text;
+        return kept(next().text);
     }
-    Symbol symbol_of(const std::string& name) {
-        return symbols_.try_emplace(name, static_cast<Symbol>(symbols_.size())).first->second;
+    std::string_view kept(std::string_view text) { return arena_.copy(text); }
+    Symbol symbol_of(std::string_view name) {
+        const auto found = symbols_.find(name);
+        if (found != symbols_.end()) return found->second;
+        return symbols_.try_emplace(kept(name), static_cast<Symbol>(symbols_.size())).first->second;
     }
 
     class Nested {
@@ -117,23 +122,27 @@ protected:
     ExpressionPtr power();
     ExpressionPtr unary(bool with_filters = true);
     ExpressionPtr primary();
-    ExpressionPtr name(const std::string& word);
+    ExpressionPtr name(std::string_view word);
     ExpressionPtr list();
+    /// A list or tuple of constants is one constant.
+    ExpressionPtr display(std::vector<ExpressionPtr> items, bool is_tuple);
     ExpressionPtr dict();
     ExpressionPtr postfix(ExpressionPtr value);
     ExpressionPtr subscript(ExpressionPtr value);
     CallArguments call_arguments();
     ExpressionPtr filters_and_tests(ExpressionPtr value);
-    std::string dotted_name();
+    std::string_view dotted_name();
     ExpressionPtr filters(ExpressionPtr value, bool starts_with_name = false);
     static std::unique_ptr<const FilterCall> as_filter(ExpressionPtr chain);
     ExpressionPtr test(ExpressionPtr value);
 
+    Arena& arena_;
     std::vector<Token> tokens_;
     std::size_t at_ = 0;
     int nesting_ = 0;
     Place place_;
-    std::unordered_map<std::string, Symbol> symbols_;
+    BlockScopes scopes_;
+    std::unordered_map<std::string_view, Symbol> symbols_;
     std::vector<MacroCode*> open_macros_;  ///< whose bodies are being parsed
 };
 

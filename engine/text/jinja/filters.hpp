@@ -6,8 +6,8 @@
 
 namespace attune::jinja {
 
-using Filter = Value (*)(Context& context, const Value& subject, Arguments arguments);
-using Test = bool (*)(Context& context, const Value& subject, Arguments arguments);
+using Filter = Value (*)(Context& context, const Value& subject, const Arguments& arguments);
+using Test = bool (*)(Context& context, const Value& subject, const Arguments& arguments);
 
 /// Null when there is none of that name.
 Filter find_filter(std::string_view name);

@@ -6,8 +6,9 @@
 
 namespace attune::jinja {
 
-/// A request's JSON as Python would hold it: objects keep their order, and every text is literal. Throws Failure
-/// (ValueError) for what is no JSON or is nested too deeply.
-Value value_from_json(std::string_view json);
+/// JSON as Python's json.loads reads it, every string and container marked as the request's. Values live in `arena`
+/// and share the bytes of `json`, which must outlive them. Throws Failure (ValueError) for what is not valid JSON or
+/// nested too deeply.
+Value value_from_json(Arena& arena, std::string_view json);
 
 }  // namespace attune::jinja

@@ -279,7 +279,7 @@ private:
         std::size_t end = at_ + 1;
         while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
         if (end >= source_.size()) {
-            syntax_error("unexpected char " + to_repr(Value(std::string(1, quote))).bytes + " at " +
+            syntax_error("unexpected char " + repr_of(Value(std::string_view(&quote, 1))) + " at " +
                          std::to_string(at_));
         }
         tokens_.push_back(
@@ -362,7 +362,7 @@ private:
         if (symbol.empty() && kOne.find(source_[at_]) != std::string_view::npos) symbol = source_[at_];
         if (symbol.empty()) {
             const std::size_t bytes = code_point_at(source_, at_).bytes;
-            syntax_error("unexpected char " + to_repr(Value(source_.substr(at_, bytes))).bytes + " at " +
+            syntax_error("unexpected char " + repr_of(Value(std::string_view(source_).substr(at_, bytes))) + " at " +
                          std::to_string(at_));
         }
         if (symbol == "{") open += '}';

@@ -17,6 +17,7 @@ public:
     ParsedTemplate parse() {
         ParsedTemplate parsed;
         parsed.body = body_until({});
+        scopes_.resolve_all();
         parsed.symbols = std::move(symbols_);
         return parsed;
     }
@@ -29,7 +30,7 @@ private:
         Body body;
         while (current().kind != TokenKind::end) {
             if (current().kind == TokenKind::data) {
-                body.push_back(std::make_unique<Data>(next().text));
+                body.push_back(std::make_unique<Data>(kept(next().text)));
             } else if (current().kind == TokenKind::variable_begin) {
                 next();
                 body.push_back(std::make_unique<Print>(tuple()));
@@ -123,20 +124,37 @@ private:
     StatementPtr for_loop() {
         next();
         For::Parts parts;
-        parts.target = target(TargetKind::loop);
+        const int closures_before = closures_;
+        BlockScope& test_scope = scopes_.open(scopes_.current());
+        {
+            const BlockScopes::Inside inside(scopes_, test_scope);
+            parts.target = target(TargetKind::loop);
+        }
         if (!skip_name("in")) expected("in");
         parts.iterable = tuple(/*with_condition=*/false, "recursive");
-        if (skip_name("if")) parts.test = expression();
+        // The same slots for the target in the test and in the body.
+        BlockScope& body_scope = scopes_.open_copy(test_scope);
+        if (skip_name("if")) {
+            const BlockScopes::Inside inside(scopes_, test_scope);
+            parts.test = expression();
+        }
         parts.recursive = skip_name("recursive");
-        parts.loop = symbol_of("loop");
+        parts.loop = body_scope.slot_of(symbol_of("loop"));
         {
-            const InPlace inside(*this, {false, place_.loops + 1});
+            const BlockScopes::Inside inside(scopes_, body_scope);
+            const InPlace place(*this, {false, place_.loops + 1});
             parts.body = block_body({"endfor", "else"});
         }
         if (next().text == "else") {
-            const InPlace inside(*this, {false, place_.loops});
+            BlockScope& else_scope = scopes_.open(scopes_.current());
+            const BlockScopes::Inside inside(scopes_, else_scope);
+            const InPlace place(*this, {false, place_.loops});
             parts.otherwise = closed_body("endfor");
+            parts.otherwise_slots = else_scope.slots();
         }
+        parts.test_slots = test_scope.slots();
+        parts.body_slots = body_scope.slots();
+        parts.keeps_frames = closures_ != closures_before;
         return std::make_unique<For>(std::move(parts));
     }
     StatementPtr if_else() {
@@ -153,55 +171,77 @@ private:
         }
         return std::make_unique<If>(std::move(branches));
     }
+    /// A body that has a scope of its own.
+    struct ScopedBody {
+        Body body;
+        std::size_t slots = 0;
+    };
+    ScopedBody scoped_body(const char* end, BlockScope& scope, Place place) {
+        const BlockScopes::Inside inside(scopes_, scope);
+        const InPlace in_place(*this, place);
+        Body body = closed_body(end);
+        return {std::move(body), scope.slots()};
+    }
+    ScopedBody scoped_body(const char* end) {
+        return scoped_body(end, scopes_.open(scopes_.current()), {false, place_.loops});
+    }
     StatementPtr set() {
         next();
         TargetPtr to = target(TargetKind::set);
         if (skip_op("=")) return std::make_unique<Set>(std::move(to), tuple());
         auto filter = current().is_op("|") ? filters(nullptr) : nullptr;
-        const InPlace inside(*this, {false, place_.loops});
-        return std::make_unique<SetBlock>(std::move(to), as_filter(std::move(filter)), closed_body("endset"));
+        auto [body, slots] = scoped_body("endset");
+        return std::make_unique<SetBlock>(std::move(to), as_filter(std::move(filter)), std::move(body), slots);
     }
     StatementPtr with() {
         next();
         With::Bindings bindings;
+        BlockScope& scope = scopes_.open(scopes_.current());
         while (current().kind != TokenKind::block_end && !current().is_op(":")) {
             if (!bindings.empty()) expect_op(",");
-            TargetPtr to = target(TargetKind::with);
+            TargetPtr to;
+            {
+                const BlockScopes::Inside inside(scopes_, scope);
+                to = target(TargetKind::with);
+            }
             expect_op("=");
             bindings.emplace_back(std::move(to), expression());
         }
-        const InPlace inside(*this, {false, place_.loops});
-        return std::make_unique<With>(std::move(bindings), closed_body("endwith"));
+        auto [body, slots] = scoped_body("endwith", scope, {false, place_.loops});
+        return std::make_unique<With>(std::move(bindings), std::move(body), slots);
     }
     StatementPtr macro() {
         next();
-        auto code = std::make_shared<MacroCode>();
+        auto code = std::make_unique<MacroCode>();
         code->name = expect_name();
-        const Symbol symbol = symbol_of(code->name);
-        signature(*code);
-        macro_body(*code, "endmacro");
-        return std::make_unique<MacroDefinition>(symbol, std::move(code));
+        const int slot = scopes_.current().slot_of(symbol_of(code->name));
+        BlockScope& scope = scopes_.open(scopes_.current());
+        signature(*code, scope);
+        macro_body(*code, scope, "endmacro");
+        return std::make_unique<MacroDefinition>(slot, std::move(code));
     }
     StatementPtr call_block() {
         next();
-        auto caller = std::make_shared<MacroCode>();
+        auto caller = std::make_unique<MacroCode>();
         caller->name = "caller";
-        if (current().is_op("(")) signature(*caller);
+        BlockScope& scope = scopes_.open(scopes_.current());
+        if (current().is_op("(")) signature(*caller, scope);
         ExpressionPtr called = expression();
         const auto* call = dynamic_cast<const Call*>(called.get());
         if (call == nullptr) fail("expected call");
         called.release();
         std::unique_ptr<const Call> owned(call);
-        macro_body(*caller, "endcall");
+        macro_body(*caller, scope, "endcall");
         return std::make_unique<CallBlock>(std::move(owned), std::move(caller));
     }
-    void signature(MacroCode& code) {
+    void signature(MacroCode& code, BlockScope& scope) {
+        const BlockScopes::Inside inside(scopes_, scope);
         expect_op("(");
         while (!current().is_op(")")) {
             if (!code.parameters.empty()) expect_op(",");
             Parameter parameter;
             parameter.name = expect_name();
-            parameter.symbol = symbol_of(parameter.name);
+            parameter.slot = scope.slot_of(symbol_of(parameter.name));
             if (skip_op("=")) {
                 parameter.fallback = expression();
             } else if (!code.parameters.empty() && code.parameters.back().fallback) {
@@ -211,39 +251,41 @@ private:
         }
         expect_op(")");
     }
-    void macro_body(MacroCode& code, const char* end) {
-        code.caller = symbol_of("caller");
-        code.kwargs = symbol_of("kwargs");
-        code.varargs = symbol_of("varargs");
+    void macro_body(MacroCode& code, BlockScope& scope, const char* end) {
+        ++closures_;
+        code.caller = scope.slot_of(symbol_of("caller"));
+        code.kwargs = scope.slot_of(symbol_of("kwargs"));
+        code.varargs = scope.slot_of(symbol_of("varargs"));
         open_macros_.push_back(&code);
-        const InPlace inside(*this, {false, 0});
-        code.body = closed_body(end);
+        auto [body, slots] = scoped_body(end, scope, {false, 0});
+        code.body = std::move(body);
+        code.slots = slots;
         open_macros_.pop_back();
     }
     StatementPtr filter_block() {
         next();
         ExpressionPtr chain = filters(nullptr, /*starts_with_name=*/true);
-        const InPlace inside(*this, {false, place_.loops});
-        return std::make_unique<FilterBlock>(as_filter(std::move(chain)), closed_body("endfilter"));
+        auto [body, slots] = scoped_body("endfilter");
+        return std::make_unique<FilterBlock>(as_filter(std::move(chain)), std::move(body), slots);
     }
     StatementPtr block() {
         next();
-        const std::string name = expect_name();
+        const std::string_view name = expect_name();
         bool scoped = skip_name("scoped");
         if (skip_name("required")) scoped = skip_name("scoped") || scoped;
         if (std::find(blocks_.begin(), blocks_.end(), name) != blocks_.end()) {
-            throw Failure("TemplateAssertionError", "block '" + name + "' defined twice");
+            throw Failure("TemplateAssertionError", "block '" + std::string(name) + "' defined twice");
         }
         blocks_.push_back(name);
-        const InPlace inside(*this, {false, 0});
-        Body body = closed_body("endblock");
+        BlockScope& around = scoped ? scopes_.current() : scopes_.outermost();
+        auto [body, slots] = scoped_body("endblock", scopes_.open(around), {false, 0});
         skip_name(name);
-        return std::make_unique<Block>(std::move(body), scoped);
+        return std::make_unique<Block>(std::move(body), slots, scoped);
     }
     StatementPtr generation() {
         next();
-        const InPlace inside(*this, {false, 0});
-        return std::make_unique<Block>(closed_body("endgeneration"), true);
+        auto [body, slots] = scoped_body("endgeneration", scopes_.open(scopes_.current()), {false, 0});
+        return std::make_unique<Block>(std::move(body), slots, true);
     }
     StatementPtr jump() {
         const std::string word = next().text;
@@ -255,8 +297,8 @@ private:
     StatementPtr autoescape() {
         next();
         ExpressionPtr on = expression();
-        const InPlace inside(*this, {false, place_.loops});
-        return std::make_unique<Autoescape>(std::move(on), closed_body("endautoescape"));
+        auto [body, slots] = scoped_body("endautoescape");
+        return std::make_unique<Autoescape>(std::move(on), std::move(body), slots);
     }
     StatementPtr no_loader() {
         while (current().kind != TokenKind::block_end && current().kind != TokenKind::end) next();
@@ -289,21 +331,24 @@ private:
             return inner;
         }
         if (current().kind != TokenKind::name) fail("can't assign to '" + described(current()) + "'");
-        const std::string name = next().text;
+        const std::string_view name = kept(next().text);
         constexpr std::array<std::string_view, 6> kConstants = {"true", "false", "True", "False", "none", "None"};
         if (std::find(kConstants.begin(), kConstants.end(), name) != kConstants.end()) fail("can't assign to 'const'");
         if (kind == TargetKind::set && skip_op(".")) {
-            return std::make_unique<NamespaceTarget>(symbol_of(name), expect_name());
+            auto made = std::make_unique<NamespaceTarget>(name, symbol_of(name), expect_name());
+            scopes_.add(made->reference());
+            return made;
         }
-        return std::make_unique<NameTarget>(symbol_of(name));
+        return std::make_unique<NameTarget>(scopes_.current().slot_of(symbol_of(name)));
     }
 
     std::vector<std::string> open_tags_;
-    std::vector<std::string> blocks_;
+    std::vector<std::string_view> blocks_;
+    int closures_ = 0;  // macros and call blocks so far
 };
 
 }  // namespace
 
-ParsedTemplate parse_template(std::string_view source) { return Parser(source).parse(); }
+ParsedTemplate parse_template(Arena& arena, std::string_view source) { return Parser(arena, source).parse(); }
 
 }  // namespace attune::jinja

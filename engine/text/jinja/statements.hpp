@@ -2,23 +2,28 @@
 
 #include "engine/text/jinja/expressions.hpp"
 
-#include <optional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
 
 namespace attune::jinja {
 
 class NameTarget final : public Target {
 public:
-    explicit NameTarget(Symbol symbol) : symbol_(symbol) {}
-    void assign(Context& context, Value value) const override { context.scope->set(symbol_, std::move(value)); }
+    explicit NameTarget(int slot) : slot_(slot) {}
+    void assign(Context& context, const Value& value) const override {
+        context.frame->slots[static_cast<std::size_t>(slot_)] = value;
+    }
 
 private:
-    Symbol symbol_;
+    int slot_;
 };
 
 class TupleTarget final : public Target {
 public:
     explicit TupleTarget(std::vector<TargetPtr> parts) : parts_(std::move(parts)) {}
-    void assign(Context& context, Value value) const override;
+    void assign(Context& context, const Value& value) const override;
 
 private:
     std::vector<TargetPtr> parts_;
@@ -27,20 +32,20 @@ private:
 /// `ns.attribute`
 class NamespaceTarget final : public Target {
 public:
-    NamespaceTarget(Symbol symbol, std::string attribute) : symbol_(symbol), attribute_(std::move(attribute)) {}
-    void assign(Context& context, Value value) const override;
+    NamespaceTarget(std::string_view name, Symbol symbol, std::string_view attribute)
+        : reference_(name, symbol), attribute_(attribute) {}
+    void assign(Context& context, const Value& value) const override;
+    Reference& reference() { return reference_; }
 
 private:
-    Symbol symbol_;
-    std::string attribute_;
+    Reference reference_;
+    std::string_view attribute_;
 };
 
 class Data final : public Statement {
 public:
-    explicit Data(std::string text) : text_(std::move(text)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    explicit Data(std::string_view text) : text_(text) {}
+    Flow execute(Context& context) const override;
 
 private:
     Text text_;
@@ -49,9 +54,7 @@ private:
 class Print final : public Statement {
 public:
     explicit Print(ExpressionPtr value) : value_(std::move(value)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    Flow execute(Context& context) const override;
 
 private:
     ExpressionPtr value_;
@@ -64,9 +67,7 @@ public:
         Body body;
     };
     explicit If(std::vector<Branch> branches) : branches_(std::move(branches)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    Flow execute(Context& context) const override;
 
 private:
     std::vector<Branch> branches_;
@@ -79,27 +80,29 @@ public:
         ExpressionPtr iterable;
         ExpressionPtr test;  ///< null: all items
         bool recursive = false;
-        Symbol loop = 0;
+        bool keeps_frames = false;  ///< a macro in the body may outlive its turn
+        int loop = 0;               ///< slot of `loop`
+        std::size_t test_slots = 0;
+        std::size_t body_slots = 0;
+        std::size_t otherwise_slots = 0;
         Body body;
         Body otherwise;
     };
     explicit For(Parts parts) : parts_(std::move(parts)) {}
+    bool is_recursive() const { return parts_.recursive; }
+    Flow execute(Context& context) const override;
     /// Runs the loop over `iterable`; `depth` counts recursion from 0.
     Flow iterate(Context& context, const Value& iterable, int depth) const;
 
-protected:
-    Flow run(Context& context) const override;
-
 private:
+    std::span<const Value> passing(Context& context, std::span<const Value> items) const;
     Parts parts_;
 };
 
 class LoopJump final : public Statement {
 public:
     explicit LoopJump(Flow flow) : flow_(flow) {}
-
-protected:
-    Flow run(Context&) const override { return flow_; }
+    Flow execute(Context&) const override { return flow_; }
 
 private:
     Flow flow_;
@@ -108,9 +111,7 @@ private:
 class Set final : public Statement {
 public:
     Set(TargetPtr target, ExpressionPtr value) : target_(std::move(target)), value_(std::move(value)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    Flow execute(Context& context) const override;
 
 private:
     TargetPtr target_;
@@ -120,99 +121,93 @@ private:
 /// `{% set x %}...{% endset %}`
 class SetBlock final : public Statement {
 public:
-    SetBlock(TargetPtr target, std::unique_ptr<const FilterCall> filter, Body body)
-        : target_(std::move(target)), filter_(std::move(filter)), body_(std::move(body)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    SetBlock(TargetPtr target, std::unique_ptr<const FilterCall> filter, Body body, std::size_t slots)
+        : target_(std::move(target)), filter_(std::move(filter)), body_(std::move(body)), slots_(slots) {}
+    Flow execute(Context& context) const override;
 
 private:
     TargetPtr target_;
     std::unique_ptr<const FilterCall> filter_;  // null: none
     Body body_;
+    std::size_t slots_;
 };
 
 class With final : public Statement {
 public:
     using Bindings = std::vector<std::pair<TargetPtr, ExpressionPtr>>;
-    With(Bindings bindings, Body body) : bindings_(std::move(bindings)), body_(std::move(body)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    With(Bindings bindings, Body body, std::size_t slots)
+        : bindings_(std::move(bindings)), body_(std::move(body)), slots_(slots) {}
+    Flow execute(Context& context) const override;
 
 private:
     Bindings bindings_;
     Body body_;
+    std::size_t slots_;
 };
 
 class FilterBlock final : public Statement {
 public:
-    FilterBlock(std::unique_ptr<const FilterCall> filter, Body body)
-        : filter_(std::move(filter)), body_(std::move(body)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    FilterBlock(std::unique_ptr<const FilterCall> filter, Body body, std::size_t slots)
+        : filter_(std::move(filter)), body_(std::move(body)), slots_(slots) {}
+    Flow execute(Context& context) const override;
 
 private:
     std::unique_ptr<const FilterCall> filter_;
     Body body_;
+    std::size_t slots_;
 };
 
 class MacroDefinition final : public Statement {
 public:
-    MacroDefinition(Symbol symbol, std::shared_ptr<const MacroCode> code) : symbol_(symbol), code_(std::move(code)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    MacroDefinition(int slot, std::unique_ptr<const MacroCode> code) : slot_(slot), code_(std::move(code)) {}
+    Flow execute(Context& context) const override;
 
 private:
-    Symbol symbol_;
-    std::shared_ptr<const MacroCode> code_;
+    int slot_;
+    std::unique_ptr<const MacroCode> code_;
 };
 
 class CallBlock final : public Statement {
 public:
-    CallBlock(std::unique_ptr<const Call> call, std::shared_ptr<const MacroCode> caller)
+    CallBlock(std::unique_ptr<const Call> call, std::unique_ptr<const MacroCode> caller)
         : call_(std::move(call)), caller_(std::move(caller)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    Flow execute(Context& context) const override;
 
 private:
     std::unique_ptr<const Call> call_;
-    std::shared_ptr<const MacroCode> caller_;
+    std::unique_ptr<const MacroCode> caller_;
 };
 
 /// A body with a scope of its own: {% block %} (seeing only the template's own names unless scoped) and {% generation
 /// %}.
 class Block final : public Statement {
 public:
-    Block(Body body, bool sees_surroundings) : body_(std::move(body)), sees_surroundings_(sees_surroundings) {}
-
-protected:
-    Flow run(Context& context) const override;
+    Block(Body body, std::size_t slots, bool sees_surroundings)
+        : body_(std::move(body)), slots_(slots), sees_surroundings_(sees_surroundings) {}
+    Flow execute(Context& context) const override;
 
 private:
     Body body_;
+    std::size_t slots_;
     bool sees_surroundings_;
 };
 
 class Autoescape final : public Statement {
 public:
-    Autoescape(ExpressionPtr on, Body body) : on_(std::move(on)), body_(std::move(body)) {}
-
-protected:
-    Flow run(Context& context) const override;
+    Autoescape(ExpressionPtr on, Body body, std::size_t slots)
+        : on_(std::move(on)), body_(std::move(body)), slots_(slots) {}
+    Flow execute(Context& context) const override;
 
 private:
     ExpressionPtr on_;
     Body body_;
+    std::size_t slots_;
 };
 
 /// include, import and extends: there are no other templates.
 class NoLoader final : public Statement {
-protected:
-    Flow run(Context& context) const override;
+public:
+    Flow execute(Context& context) const override;
 };
 
 }  // namespace attune::jinja

@@ -3,6 +3,8 @@
 #include "engine/text/jinja/ast.hpp"
 
 #include <ctime>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,7 +20,7 @@ struct TemplateError {
 };
 
 struct Variable {
-    std::string name;
+    std::string_view name;
     Value value;
 };
 
@@ -28,22 +30,26 @@ class Template {
 public:
     static std::variant<Template, TemplateError> parse(std::string_view source);
 
-    std::variant<Text, TemplateError> render(const std::vector<Variable>& variables, std::tm now,
+    /// The text lives in `arena`, as all that the rendering makes; the variables must live as long.
+    std::variant<Text, TemplateError> render(Arena& arena, std::span<const Variable> variables, const std::tm& now,
                                              const Limits& limits = {}) const;
+    /// Whether it names the variable or function.
+    bool names(std::string_view name) const { return symbols_.contains(name); }
 
 private:
     Template() = default;
+    std::unique_ptr<Arena> arena_;  // constants and names
     Body body_;
-    std::unordered_map<std::string, Symbol> symbols_;
-    std::shared_ptr<Scope> globals_;  // names that every template has; never changed
+    std::unordered_map<std::string_view, Symbol> symbols_;
+    std::vector<Value> globals_;  // by symbol: what every template has, unset where the name is the template's own
 };
 
 /// The numbering of names, and the tree.
 struct ParsedTemplate {
     Body body;
-    std::unordered_map<std::string, Symbol> symbols;
+    std::unordered_map<std::string_view, Symbol> symbols;
 };
-/// Throws Failure.
-ParsedTemplate parse_template(std::string_view source);
+/// Texts of the tree live in `arena`. Throws Failure.
+ParsedTemplate parse_template(Arena& arena, std::string_view source);
 
 }  // namespace attune::jinja

@@ -11,19 +11,18 @@ bool is_divisible(Context& context, const Value& value, const Value& by) {
     return equals(apply(context, BinaryOperator::modulo, value, by), Value(0));
 }
 
-Value only(const char* name, Arguments arguments) {
-    const Bound bound(name, std::move(arguments), {"other"}, 1);
+Value only(std::string_view name, const Arguments& arguments) {
+    const Bound bound(name, arguments, {"other"}, 1);
     return bound[0];
 }
 
 template <Comparison comparison>
-bool compares(Context& context, const Value& value, Arguments arguments) {
-    return compare(context, comparison, value, only("test", std::move(arguments)));
+bool compares(Context& context, const Value& value, const Arguments& arguments) {
+    return compare(context, comparison, value, only("test", arguments));
 }
 
 bool call_case(Context& context, const Value& value, const char* method) {
-    const Value text(to_text(value));
-    return is_true(call(context, method_of(context, text, method), {}));
+    return is_true(call_method(context, to_text(context.arena, value), method));
 }
 
 using Tests = std::unordered_map<std::string_view, Test>;
@@ -31,40 +30,41 @@ using Tests = std::unordered_map<std::string_view, Test>;
 const Tests& tests() {
     static const Tests table = {
         {"odd", [](Context& c, const Value& v,
-                   Arguments) { return equals(apply(c, BinaryOperator::modulo, v, Value(2)), Value(1)); }},
-        {"even", [](Context& c, const Value& v, Arguments) { return is_divisible(c, v, Value(2)); }},
+                   const Arguments&) { return equals(apply(c, BinaryOperator::modulo, v, Value(2)), Value(1)); }},
+        {"even", [](Context& c, const Value& v, const Arguments&) { return is_divisible(c, v, Value(2)); }},
         {"divisibleby",
-         [](Context& c, const Value& v, Arguments a) { return is_divisible(c, v, only("divisibleby", std::move(a))); }},
-        {"defined", [](Context&, const Value& v, Arguments) { return !v.is_undefined(); }},
-        {"undefined", [](Context&, const Value& v, Arguments) { return v.is_undefined(); }},
+         [](Context& c, const Value& v, const Arguments& a) { return is_divisible(c, v, only("divisibleby", a)); }},
+        {"defined", [](Context&, const Value& v, const Arguments&) { return !v.is_undefined(); }},
+        {"undefined", [](Context&, const Value& v, const Arguments&) { return v.is_undefined(); }},
         {"filter",
-         [](Context&, const Value& v, Arguments) { return v.is_text() && find_filter(v.bytes()) != nullptr; }},
-        {"test", [](Context&, const Value& v, Arguments) { return v.is_text() && find_test(v.bytes()) != nullptr; }},
-        {"none", [](Context&, const Value& v, Arguments) { return v.is_none(); }},
-        {"boolean", [](Context&, const Value& v, Arguments) { return v.is_bool(); }},
-        {"true", [](Context&, const Value& v, Arguments) { return v.is_bool() && v.boolean(); }},
-        {"false", [](Context&, const Value& v, Arguments) { return v.is_bool() && !v.boolean(); }},
-        {"integer", [](Context&, const Value& v, Arguments) { return v.is_int(); }},
-        {"float", [](Context&, const Value& v, Arguments) { return v.is_float(); }},
-        {"number", [](Context&, const Value& v, Arguments) { return v.is_number(); }},
-        {"string", [](Context&, const Value& v, Arguments) { return v.is_text(); }},
-        {"lower", [](Context& c, const Value& v, Arguments) { return call_case(c, v, "islower"); }},
-        {"upper", [](Context& c, const Value& v, Arguments) { return call_case(c, v, "isupper"); }},
-        {"mapping", [](Context&, const Value& v, Arguments) { return v.is_dict(); }},
+         [](Context&, const Value& v, const Arguments&) { return v.is_text() && find_filter(v.bytes()) != nullptr; }},
+        {"test",
+         [](Context&, const Value& v, const Arguments&) { return v.is_text() && find_test(v.bytes()) != nullptr; }},
+        {"none", [](Context&, const Value& v, const Arguments&) { return v.is_none(); }},
+        {"boolean", [](Context&, const Value& v, const Arguments&) { return v.is_bool(); }},
+        {"true", [](Context&, const Value& v, const Arguments&) { return v.is_bool() && v.boolean(); }},
+        {"false", [](Context&, const Value& v, const Arguments&) { return v.is_bool() && !v.boolean(); }},
+        {"integer", [](Context&, const Value& v, const Arguments&) { return v.is_int(); }},
+        {"float", [](Context&, const Value& v, const Arguments&) { return v.is_float(); }},
+        {"number", [](Context&, const Value& v, const Arguments&) { return v.is_number(); }},
+        {"string", [](Context&, const Value& v, const Arguments&) { return v.is_text(); }},
+        {"lower", [](Context& c, const Value& v, const Arguments&) { return call_case(c, v, "islower"); }},
+        {"upper", [](Context& c, const Value& v, const Arguments&) { return call_case(c, v, "isupper"); }},
+        {"mapping", [](Context&, const Value& v, const Arguments&) { return v.is_dict(); }},
         {"sequence",
-         [](Context&, const Value& v, Arguments) {
+         [](Context&, const Value& v, const Arguments&) {
              return v.is_text() || v.is_list_or_tuple() || v.is_dict() || v.is_range() || v.is_undefined();
          }},
         {"iterable",
-         [](Context&, const Value& v, Arguments) {
+         [](Context&, const Value& v, const Arguments&) {
              return v.is_text() || v.is_list_or_tuple() || v.is_dict() || v.is_range() || v.is_sequence() ||
                     v.is_undefined();
          }},
         {"callable", [](Context&, const Value& v,
-                        Arguments) { return (v.is_object() && v.object().is_callable()) || v.is_undefined(); }},
-        {"sameas", [](Context&, const Value& v, Arguments a) { return v.is_same(only("sameas", std::move(a))); }},
-        {"escaped", [](Context&, const Value& v, Arguments) { return v.is_text() && v.text().markup; }},
-        {"in", [](Context& c, const Value& v, Arguments a) { return contains(c, only("in", std::move(a)), v); }},
+                        const Arguments&) { return (v.is_object() && v.object().is_callable()) || v.is_undefined(); }},
+        {"sameas", [](Context&, const Value& v, const Arguments& a) { return v.is_same(only("sameas", a)); }},
+        {"escaped", [](Context&, const Value& v, const Arguments&) { return v.is_text() && v.text().is_markup(); }},
+        {"in", [](Context& c, const Value& v, const Arguments& a) { return contains(c, only("in", a), v); }},
         {"==", compares<Comparison::equal>},
         {"eq", compares<Comparison::equal>},
         {"equalto", compares<Comparison::equal>},

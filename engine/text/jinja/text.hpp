@@ -1,10 +1,11 @@
 #pragma once
 
+#include "engine/text/jinja/arena.hpp"
+
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <span>
 #include <string_view>
-#include <vector>
 
 namespace attune::jinja {
 
@@ -14,62 +15,105 @@ struct TextRange {
 };
 
 /// A string that knows which of its bytes came out of the request ("literal"): those never form control tokens.
-/// Text that an operation makes from literal text is literal, unless the operation says better.
-struct Text {
-    std::string bytes;
-    std::vector<TextRange> literal;  ///< ascending, apart from each other
-    bool markup = false;             ///< HTML that is not to be escaped again
+/// Text that an operation makes from literal text is literal, unless the operation says better. A view: the bytes
+/// belong to an arena, a request or the program itself.
+class Text {
+public:
+    constexpr Text() = default;
+    explicit constexpr Text(std::string_view bytes, bool is_literal = false)
+        : data_(bytes.data()), size_(static_cast<std::uint32_t>(bytes.size())), is_literal_(is_literal) {}
+    /// Literal where `ranges` say: ascending, apart from each other, some but not all of the text.
+    Text(std::string_view bytes, std::span<const TextRange> ranges)
+        : data_(bytes.data()),
+          ranges_(ranges.data()),
+          size_(static_cast<std::uint32_t>(bytes.size())),
+          range_count_(static_cast<std::uint32_t>(ranges.size())) {}
 
-    Text() = default;
-    explicit Text(std::string text, bool is_literal = false) : bytes(std::move(text)) {
-        if (is_literal && !bytes.empty()) literal.push_back({0, static_cast<std::uint32_t>(bytes.size())});
+    std::string_view bytes() const { return {data_, size_}; }
+    std::size_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+    bool has_literal() const { return is_literal_ || range_count_ > 0; }
+    /// All of it.
+    bool is_literal() const { return is_literal_; }
+    /// Where some of it is literal; empty when all or nothing is.
+    std::span<const TextRange> ranges() const { return {ranges_, range_count_}; }
+    /// HTML that is not to be escaped again.
+    bool is_markup() const { return is_markup_; }
+    Text with_markup(bool markup) const {
+        Text text = *this;
+        text.is_markup_ = markup;
+        return text;
     }
-    bool has_literal() const { return !literal.empty(); }
+
+private:
+    const char* data_ = "";
+    const TextRange* ranges_ = nullptr;
+    std::uint32_t size_ = 0;
+    std::uint32_t range_count_ : 30 = 0;
+    std::uint32_t is_literal_ : 1 = 0;
+    std::uint32_t is_markup_ : 1 = 0;
 };
 
 /// Grows a Text part by part.
 class TextBuilder {
 public:
-    void append(const Text& text) { append(text, 0, text.bytes.size()); }
+    explicit TextBuilder(Arena& arena) : bytes_(arena), ranges_(arena) {}
+    void append(const Text& text) {
+        const std::size_t at = bytes_.size();
+        bytes_.append(text.bytes());
+        if (text.is_literal()) mark(at, bytes_.size());
+        if (!text.ranges().empty()) mark_part(text, 0, text.size(), at);
+    }
     void append(const Text& text, std::size_t begin, std::size_t end);
-    void append(std::string_view bytes, bool literal = false);
-    std::size_t size() const { return text_.bytes.size(); }
-    const Text& text() const { return text_; }
-    Text take() { return std::move(text_); }
+    void append(std::string_view bytes, bool literal = false) {
+        const std::size_t at = bytes_.size();
+        bytes_.append(bytes);
+        if (literal) mark(at, bytes_.size());
+    }
+    void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
+    std::size_t size() const { return bytes_.size(); }
+    Arena& arena() const { return bytes_.arena(); }
+    /// What has been appended; the builder is not to be used again.
+    Text take() const;
 
 private:
     void mark(std::size_t begin, std::size_t end);
-    Text text_;
+    void mark_part(const Text& text, std::size_t begin, std::size_t end, std::size_t at);
+
+    ArenaVector<char> bytes_;
+    ArenaVector<TextRange> ranges_;
 };
 
-/// Python's str methods, over code points.
+using Texts = ArenaVector<Text>;
+
+/// Python's str methods, over code points. What they make lives in `arena`; parts of a text share its bytes.
 std::size_t length_of(const Text& text);
 /// Offset of `wanted` in `bytes` at `from` or later, npos when there is none; linear whatever the two texts are.
 std::size_t find_bytes(std::string_view bytes, std::string_view wanted, std::size_t from = 0);
-Text slice_bytes(const Text& text, std::size_t begin, std::size_t end);
+Text slice_bytes(Arena& arena, const Text& text, std::size_t begin, std::size_t end);
 /// Byte offset of code point `index`; index <= length.
 std::size_t offset_of(std::string_view bytes, std::size_t index);
 bool is_python_space(char32_t code_point);
 
-Text upper(const Text& text);
-Text lower(const Text& text);
-Text capitalize(const Text& text);
+Text upper(Arena& arena, const Text& text);
+Text lower(Arena& arena, const Text& text);
+Text capitalize(Arena& arena, const Text& text);
 /// str.title(): each run of letters starts upper.
-Text title(const Text& text);
-Text swap_case(const Text& text);
+Text title(Arena& arena, const Text& text);
+Text swap_case(Arena& arena, const Text& text);
 enum class Side : std::uint8_t { left, right, both };
 /// Strips white space.
-Text strip(const Text& text, Side side);
+Text strip(Arena& arena, const Text& text, Side side);
 /// Strips any of the characters of `characters`.
-Text strip(const Text& text, Side side, std::string_view characters);
+Text strip(Arena& arena, const Text& text, Side side, std::string_view characters);
 /// At most `count` times, from the left; negative: all.
-Text replace(const Text& text, const Text& old, const Text& with, std::int64_t count);
-std::vector<Text> split_on_space(const Text& text, std::int64_t most, bool from_right);
-std::vector<Text> split_on(const Text& text, std::string_view separator, std::int64_t most, bool from_right);
-std::vector<Text> split_lines(const Text& text, bool keep_ends);
+Text replace(Arena& arena, const Text& text, const Text& old, const Text& with, std::int64_t count);
+Texts split_on_space(Arena& arena, const Text& text, std::int64_t most, bool from_right);
+Texts split_on(Arena& arena, const Text& text, std::string_view separator, std::int64_t most, bool from_right);
+Texts split_lines(Arena& arena, const Text& text, bool keep_ends);
 /// Pads to `width` code points with `fill`; `left` + `right` of the padding are filled as Python does for the method.
-Text pad(const Text& text, std::int64_t width, std::string_view fill, Side text_side);
+Text pad(Arena& arena, const Text& text, std::int64_t width, std::string_view fill, Side text_side);
 /// Characters of HTML become entities.
-Text escape_html(const Text& text);
+Text escape_html(Arena& arena, const Text& text);
 
 }  // namespace attune::jinja

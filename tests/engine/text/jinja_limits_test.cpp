@@ -12,9 +12,10 @@ namespace {
 std::string outcome_of(const std::string& source) {
     auto parsed = jinja::Template::parse(source);
     if (const auto* error = std::get_if<jinja::TemplateError>(&parsed)) return error->type;
-    auto rendered = std::get<jinja::Template>(parsed).render({}, {});
+    jinja::Arena arena;
+    const auto rendered = std::get<jinja::Template>(parsed).render(arena, {}, {});
     if (const auto* error = std::get_if<jinja::TemplateError>(&rendered)) return error->type;
-    return std::get<jinja::Text>(rendered).bytes;
+    return std::string(std::get<jinja::Text>(rendered).bytes());
 }
 
 std::string repeated(const std::string& text, int times) {
@@ -61,6 +62,26 @@ TEST_CASE("texts and lists cannot grow without bound", "[engine][text][jinja]") 
     CHECK(outcome_of("{{ range(-9223372036854775807, 9223372036854775807, 1) }}") == "OverflowError");
 }
 
+TEST_CASE("a rendering's memory has a bound of its own", "[engine][text][jinja]") {
+    const auto parsed = jinja::Template::parse("{% for i in range(1000) %}{% set x = 'ab' * 1000 %}{% endfor %}done");
+    const auto& code = std::get<jinja::Template>(parsed);
+    jinja::Arena enough;
+    CHECK(std::holds_alternative<jinja::Text>(code.render(enough, {}, {})));
+    jinja::Arena small(std::size_t{1} << 20);
+    const auto rendered = code.render(small, {}, {});
+    REQUIRE(std::holds_alternative<jinja::TemplateError>(rendered));
+    CHECK(std::get<jinja::TemplateError>(rendered).type == "OverflowError");
+}
+
+TEST_CASE("names lead to the innermost block that has assigned them", "[engine][text][jinja]") {
+    // A slot that is not assigned yet leaves the name to the blocks around.
+    CHECK(outcome_of("{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = 2 %}{{ x }}{% endfor %}{{ x }}") ==
+          "12121");
+    CHECK(outcome_of("{% macro m() %}{{ x }}{% endmacro %}{% set x = 1 %}{{ m() }}") == "1");
+    CHECK(outcome_of("{% for i in [1, 2] %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}") == "12");
+    CHECK(outcome_of("{% for i in [3, 4] if i > 3 %}{{ loop.index }}{{ i }}{% endfor %}") == "14");
+}
+
 TEST_CASE("recursion and nesting end in an error", "[engine][text][jinja][E4]") {
     CHECK(outcome_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}") == "RecursionError");
     CHECK(outcome_of("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}") == "RecursionError");
@@ -94,8 +115,10 @@ TEST_CASE("one parsed template renders many times with the same result", "[engin
     REQUIRE(std::holds_alternative<jinja::Template>(parsed));
     const auto& code = std::get<jinja::Template>(parsed);
     for (int i = 0; i < 3; ++i) {
-        const auto rendered = code.render({{"x", jinja::Value(i)}}, {});
-        CHECK(std::get<jinja::Text>(rendered).bytes == "1" + std::to_string(i));
+        jinja::Arena arena;
+        const jinja::Variable x{"x", jinja::Value(i)};
+        const auto rendered = code.render(arena, {&x, 1}, {});
+        CHECK(std::get<jinja::Text>(rendered).bytes() == "1" + std::to_string(i));
     }
 }
 

@@ -23,23 +23,27 @@ std::tm clock_of(const std::string& now) {
     return time;
 }
 
-std::vector<jinja::Variable> variables_of(const ordered& row) {
+/// Their bytes are copied into the arena.
+std::vector<jinja::Variable> variables_of(jinja::Arena& arena, const ordered& row) {
     std::vector<jinja::Variable> variables;
-    for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
-        variables.push_back({name, jinja::value_from_json(row.at(name).dump())});
-    }
-    for (const auto& [name, value] : row.at("kwargs").items()) {
-        variables.push_back({name, jinja::value_from_json(value.dump())});
-    }
+    const auto add = [&](const std::string& name, const ordered& value) {
+        variables.push_back({arena.copy(name), jinja::value_from_json(arena, arena.copy(value.dump()))});
+    };
+    for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) add(name, row.at(name));
+    for (const auto& [name, value] : row.at("kwargs").items()) add(name, value);
     return variables;
 }
 
-using Outcome = std::variant<jinja::Text, jinja::TemplateError>;
+using Outcome = std::variant<std::string, jinja::TemplateError>;
 
 Outcome outcome_of(const std::string& source, const ordered& row) {
     auto parsed = jinja::Template::parse(source);
     if (auto* error = std::get_if<jinja::TemplateError>(&parsed)) return *error;
-    return std::get<jinja::Template>(parsed).render(variables_of(row), clock_of(row.at("now")));
+    jinja::Arena arena;
+    const auto variables = variables_of(arena, row);
+    const auto rendered = std::get<jinja::Template>(parsed).render(arena, variables, clock_of(row.at("now")));
+    if (const auto* error = std::get_if<jinja::TemplateError>(&rendered)) return *error;
+    return std::string(std::get<jinja::Text>(rendered).bytes());
 }
 
 /// What differs, or nothing.
@@ -48,13 +52,13 @@ std::optional<std::string> difference(const Outcome& outcome, const ordered& row
     if (row.contains("error")) {
         const std::string type = row.at("error").at("type");
         const std::string message = row.at("error").at("message");
-        if (error == nullptr) return "no " + type + " but: " + std::get<jinja::Text>(outcome).bytes;
+        if (error == nullptr) return "no " + type + " but: " + std::get<std::string>(outcome);
         if (error->type != type) return error->type + " (" + error->message + ") instead of " + type;
         if (type == "TemplateError" && error->message != message) return "raised: " + error->message;
         return std::nullopt;
     }
     if (error != nullptr) return error->type + ": " + error->message;
-    const std::string& text = std::get<jinja::Text>(outcome).bytes;
+    const std::string& text = std::get<std::string>(outcome);
     const std::string expected = row.at("expected");
     if (text == expected) return std::nullopt;
     std::size_t at = 0;
