@@ -235,18 +235,22 @@ TemplateReads reads_of(const jinja::Template& code, std::string_view source) {
 }
 
 Result<void> cut_at_continuation(Arena& arena, Text& text, std::string_view continued) {
-    std::string_view tag = kContinueTag;
-    tag.remove_suffix(1);
-    const std::size_t at = text.bytes().rfind(tag);
-    const std::string_view wanted = jinja::strip(arena, Text(continued), jinja::Side::both).bytes();
-    if (at == std::string_view::npos || text.bytes().find(wanted) == std::string_view::npos) {
-        return bad_messages("continue_final_message: the chat template changes or leaves out the final message");
+    try {
+        std::string_view tag = kContinueTag;
+        tag.remove_suffix(1);
+        const std::size_t at = text.bytes().rfind(tag);
+        const std::string_view wanted = jinja::strip(arena, Text(continued), jinja::Side::both).bytes();
+        if (at == std::string_view::npos || text.bytes().find(wanted) == std::string_view::npos) {
+            return bad_messages("continue_final_message: the chat template changes or leaves out the final message");
+        }
+        // A template that trims contents has eaten the mark's last space, and then spaces before it count for nothing.
+        const bool kept_spaces = text.bytes().substr(at).starts_with(kContinueTag);
+        text = jinja::slice_bytes(arena, text, 0, at);
+        if (!kept_spaces) text = jinja::strip(arena, text, jinja::Side::right);
+        return {};
+    } catch (const jinja::Failure& failure) {  // no memory left for the cut
+        return bad_messages(failure.what());
     }
-    // A template that trims contents has eaten the mark's last space, and then spaces before it count for nothing.
-    const bool kept_spaces = text.bytes().substr(at).starts_with(kContinueTag);
-    text = jinja::slice_bytes(arena, text, 0, at);
-    if (!kept_spaces) text = jinja::strip(arena, text, jinja::Side::right);
-    return {};
 }
 
 }  // namespace attune
