@@ -23,7 +23,8 @@ struct LoraCall {
     int out = 0;
     int rank = 0;
     float scale = 1.0F;
-    const void* a = nullptr;  // [rank, in]
+    /// [rank, in]. Null: (x A^T)[k] is the sum of x[j] over all j = k (mod rank), MiSS's shards; with rank == in, x.
+    const void* a = nullptr;
     const void* b = nullptr;  // [ceil(out / 16)][rank][16], padded with zeros
 };
 
@@ -33,6 +34,11 @@ struct LoraKernels {
     /// `scratch` holds count * rank floats.
     void (*apply_f32)(const LoraCall&, float* scratch);
     void (*apply_bf16)(const LoraCall&, float* scratch);
+    /// The halves of apply: t = x A^T, then y += (weight * scale) * (t B^T). t: [count, rank].
+    void (*shrink_f32)(const LoraCall&, float* t);
+    void (*shrink_bf16)(const LoraCall&, float* t);
+    void (*expand_f32)(const LoraCall&, const float* t);
+    void (*expand_bf16)(const LoraCall&, const float* t);
 };
 
 /// The best set this machine runs, chosen once.

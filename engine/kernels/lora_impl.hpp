@@ -142,8 +142,21 @@ inline void shrink_rows(const float* const* x, const Element* a, int in, int ran
     for (; j < rank; ++j) shrink_block<Rows, 1>(x, a + static_cast<std::ptrdiff_t>(j) * in, in, t + j, rank);
 }
 
+/// t[k] = x[k] + x[k + rank] + ..., in this order. Nothing to read but x.
+void sum_shards(const LoraCall& call, float* t) {
+    for (int i = 0; i < call.count; ++i, t += call.rank) {
+        const float* x = call.x + call.rows[i] * call.x_stride;
+        for (int k = 0; k < call.rank; ++k) t[k] = k < call.in ? x[k] : 0.0F;
+        for (int first = call.rank; first < call.in; first += call.rank) {
+            const int width = call.in - first < call.rank ? call.in - first : call.rank;
+            for (int k = 0; k < width; ++k) t[k] += x[first + k];
+        }
+    }
+}
+
 template <class Element>
 void shrink(const LoraCall& call, float* t) {
+    if (call.a == nullptr) return sum_shards(call, t);
     const Element* a = static_cast<const Element*>(call.a);
     for (int first = 0; first < call.count; first += kShrinkRows) {
         const int rows = call.count - first < kShrinkRows ? call.count - first : kShrinkRows;
@@ -236,6 +249,7 @@ void apply(const LoraCall& call, float* scratch) {
 }  // namespace
 
 extern const LoraKernels kLoraKernels;
-const LoraKernels kLoraKernels{ATTUNE_KERNEL_NAME, apply<float>, apply<Bf16Bits>};
+const LoraKernels kLoraKernels{ATTUNE_KERNEL_NAME, apply<float>,  apply<Bf16Bits>, shrink<float>,
+                               shrink<Bf16Bits>,   expand<float>, expand<Bf16Bits>};
 
 }  // namespace attune::ATTUNE_KERNEL_SET

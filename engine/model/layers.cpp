@@ -16,6 +16,9 @@ std::int64_t grain(std::int64_t columns) {
     return std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(columns, 1));
 }
 
+/// Elements from one row's weight to the next one's: 0 when all rows share it.
+std::int64_t weight_stride(const torch::Tensor& weight) { return weight.dim() == 2 ? weight.stride(0) : 0; }
+
 torch::Tensor norm(const torch::Tensor& x, const torch::Tensor& weight, float eps) {
     return x * torch::rsqrt(x.square().mean(-1, true) + eps) * weight;
 }
@@ -34,29 +37,34 @@ torch::Tensor LayerMath::add_norm(torch::Tensor& x, const torch::Tensor& delta, 
     const float* add = delta.defined() ? delta.const_data_ptr<float>() : nullptr;
     const std::int64_t add_stride = delta.defined() ? delta.stride(0) : 0;
     const float* scale = weight.const_data_ptr<float>();
+    const std::int64_t scale_stride = weight_stride(weight);
     float* to = out.mutable_data_ptr<float>();
     const auto run = cpu_kernels().rms_norm;
     at::parallel_for(0, x.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row)
-            run(values + row * n, add == nullptr ? nullptr : add + row * add_stride, scale, eps, static_cast<int>(n),
-                to + row * n);
+            run(values + row * n, add == nullptr ? nullptr : add + row * add_stride, scale + row * scale_stride, eps,
+                static_cast<int>(n), to + row * n);
     });
     return out;
 }
 
 torch::Tensor LayerMath::head_norm(const torch::Tensor& heads, const torch::Tensor& weight, float eps) const {
-    const std::int64_t n = weight.size(0);
-    if (!kernels_) return norm(heads.reshape({heads.size(0), -1, n}), weight, eps).reshape(heads.sizes());
+    const std::int64_t n = weight.size(-1);
+    if (!kernels_) {
+        const torch::Tensor of_row = weight.dim() == 2 ? weight.unsqueeze(1) : weight;
+        return norm(heads.reshape({heads.size(0), -1, n}), of_row, eps).reshape(heads.sizes());
+    }
     float* values = heads.mutable_data_ptr<float>();
     const std::int64_t stride = heads.stride(0);
     const std::int64_t count = heads.size(1) / n;
     const float* scale = weight.const_data_ptr<float>();
+    const std::int64_t scale_stride = weight_stride(weight);
     const auto run = cpu_kernels().rms_norm;
     at::parallel_for(0, heads.size(0), grain(heads.size(1)), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             for (std::int64_t head = 0; head < count; ++head) {
                 float* at = values + row * stride + head * n;
-                run(at, nullptr, scale, eps, static_cast<int>(n), at);
+                run(at, nullptr, scale + row * scale_stride, eps, static_cast<int>(n), at);
             }
         }
     });
@@ -113,14 +121,17 @@ torch::Tensor LayerMath::add_bias(const torch::Tensor& y, const torch::Tensor& b
 torch::Tensor plain_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, int head_dim,
                               int window) {
     const std::int64_t rows = q.size(0);
+    const std::int64_t past = k.size(0) - rows;
     const std::int64_t heads = q.size(1) / head_dim;
     const std::int64_t kv_heads = k.size(1) / head_dim;
     const torch::Tensor queries = q.reshape({rows, kv_heads, heads / kv_heads, head_dim}).permute({1, 2, 0, 3});
-    const torch::Tensor keys = k.reshape({rows, kv_heads, head_dim}).permute({1, 2, 0}).unsqueeze(1);
-    const torch::Tensor values = v.reshape({rows, kv_heads, head_dim}).transpose(0, 1).unsqueeze(1);
-    const torch::Tensor place = torch::arange(rows, torch::TensorOptions().dtype(torch::kInt64).device(q.device()));
-    torch::Tensor hidden = place.unsqueeze(0) > place.unsqueeze(1);
-    if (window > 0) hidden = hidden | (place.unsqueeze(0) <= place.unsqueeze(1) - window);
+    const torch::Tensor keys = k.reshape({past + rows, kv_heads, head_dim}).permute({1, 2, 0}).unsqueeze(1);
+    const torch::Tensor values = v.reshape({past + rows, kv_heads, head_dim}).transpose(0, 1).unsqueeze(1);
+    const torch::Tensor place =
+        torch::arange(past + rows, torch::TensorOptions().dtype(torch::kInt64).device(q.device()));
+    const torch::Tensor own = place.narrow(0, past, rows).unsqueeze(1);
+    torch::Tensor hidden = place.unsqueeze(0) > own;
+    if (window > 0) hidden = hidden | (place.unsqueeze(0) <= own - window);
     const torch::Tensor scores =
         (torch::matmul(queries, keys) / std::sqrt(static_cast<double>(head_dim))).masked_fill(hidden, -INFINITY);
     // [kv_heads, heads / kv_heads, rows, head_dim] -> rows first

@@ -11,10 +11,10 @@ public:
     explicit LayerMath(bool kernels) : kernels_(kernels) {}
 
     /// x = x + delta (when defined), then x / sqrt(mean(x^2) + eps) * weight over each row.
-    /// x, delta: [rows, n], weight: [n] -> [rows, n].
+    /// x, delta: [rows, n], weight: [n] or one per row, [rows, n] -> [rows, n].
     torch::Tensor add_norm(torch::Tensor& x, const torch::Tensor& delta, const torch::Tensor& weight, float eps) const;
 
-    /// RMSNorm over each head. heads: [rows, heads * n], row-strided, weight: [n].
+    /// RMSNorm over each head. heads: [rows, heads * n], row-strided, weight: [n] or [rows, n].
     torch::Tensor head_norm(const torch::Tensor& heads, const torch::Tensor& weight, float eps) const;
 
     /// Rotates each head. heads: [rows, heads * head_dim], row-strided; cos, sin: [rows, head_dim / 2].
@@ -30,8 +30,8 @@ private:
     bool kernels_;
 };
 
-/// Causal attention of whole sequences without a cache. q: [rows, heads * head_dim], k, v: [rows, kv_heads * head_dim]
-/// of one sequence from position 0 -> [rows, heads * head_dim]. window 0: full.
+/// Causal attention of one whole sequence without a cache. q: [rows, heads * head_dim], k, v: [past + rows, kv_heads *
+/// head_dim] from position 0, where `past` is a prefix -> [rows, heads * head_dim]. window 0: full.
 torch::Tensor plain_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, int head_dim,
                               int window);
 

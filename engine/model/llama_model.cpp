@@ -2,6 +2,8 @@
 
 #include "engine/weights/base_audit.hpp"
 
+#include <algorithm>
+
 namespace attune {
 
 namespace {
@@ -26,10 +28,9 @@ struct LlamaModel::Pass {
     std::shared_ptr<const SlotPlan> plan;
     const Attention& attention;
 
-    /// y plus what the rows' modules add to this projection. x is the projection's input.
-    torch::Tensor touch(int layer, Projection projection, const torch::Tensor& x, const torch::Tensor& y) const {
-        if (!slots.touches(layer, projection, *plan)) return y;
-        return slots.apply(layer, projection, x, y, *plan);
+    /// A norm's weight, or one per row where modules replace it.
+    torch::Tensor norm(int layer, NormSite site, const WeightPtr& weight) const {
+        return slots.norm_weight(layer, site, weight->vector(), cos.size(0), *plan);
     }
 };
 
@@ -139,9 +140,20 @@ torch::Tensor LlamaModel::forward_plain(const Batch& batch, const ModuleSlots& s
         const int window = config_.shape.layers[static_cast<std::size_t>(layer)].window;
         std::vector<torch::Tensor> outputs;
         for (const BatchSequence& sequence : batch.sequences) {
-            TORCH_CHECK(sequence.context == 0, "plain attention needs whole sequences");
             const auto rows = [&](const torch::Tensor& t) { return t.narrow(0, sequence.first_row, sequence.rows); };
-            outputs.push_back(plain_attention(rows(q), rows(k), rows(v), config_.shape.head_dim, window));
+            const PrefixSegment* prefix = slots.prefix(batch, sequence.first_row);
+            TORCH_CHECK(sequence.context == (prefix == nullptr ? 0 : prefix->tokens),
+                        "plain attention needs whole sequences");
+            // [prefix + rows, kv_heads * head_dim]
+            const auto with_prefix = [&](const torch::Tensor& t, const std::vector<float> PrefixSegment::*part) {
+                if (prefix == nullptr) return rows(t);
+                const std::int64_t values = prefix->tokens * t.size(1);
+                // from_blob wants a pointer to non-const; it is only read.
+                auto* from = const_cast<float*>((prefix->*part).data()) + layer * values;
+                return torch::cat({torch::from_blob(from, {prefix->tokens, t.size(1)}).to(t.device()), rows(t)});
+            };
+            outputs.push_back(plain_attention(rows(q), with_prefix(k, &PrefixSegment::keys),
+                                              with_prefix(v, &PrefixSegment::values), config_.shape.head_dim, window));
         }
         return torch::cat(outputs);
     });
@@ -149,70 +161,77 @@ torch::Tensor LlamaModel::forward_plain(const Batch& batch, const ModuleSlots& s
 
 torch::Tensor LlamaModel::run(const Batch& batch, const ModuleSlots& slots, const Attention& attention) const {
     const auto integers = torch::TensorOptions().dtype(torch::kInt64);
-    const torch::Tensor tokens =
-        torch::tensor(std::vector<std::int64_t>(batch.tokens.begin(), batch.tokens.end()), integers);
+    // Virtual tokens are in no table: any row will do, embed() replaces it.
+    std::vector<std::int64_t> ids(batch.tokens.begin(), batch.tokens.end());
+    for (std::int64_t& id : ids) id = std::max<std::int64_t>(id, 0);
+    const torch::Tensor tokens = torch::tensor(ids, integers);
     const torch::Tensor positions =
         torch::tensor(std::vector<std::int64_t>(batch.positions.begin(), batch.positions.end()), integers);
     const auto [cos, sin] = rope_.angles(positions.to(options_.device));
     const Pass pass{cos, sin, slots, slots.plan(batch), attention};
 
     torch::Tensor x = embedding_->gather(tokens.to(options_.device));  // the residual, [rows, hidden]
-    torch::Tensor delta;                                               // what the last block adds to it
+    if (slots.touches_embedding(*pass.plan)) x = slots.embed(batch.tokens, x, *pass.plan);
+    torch::Tensor delta;  // what the last block adds to it
     for (int index = 0; index < config_.shape.layer_count(); ++index) {
         const Layer& layer = layers_[static_cast<std::size_t>(index)];
-        delta = attention_part(index, math_.add_norm(x, delta, layer.attention_norm->vector(), config_.norm_eps), pass);
-        delta = mlp_part(index, math_.add_norm(x, delta, layer.mlp_norm->vector(), config_.norm_eps), pass);
+        const auto normed = [&](NormSite site, const WeightPtr& weight) {
+            return math_.add_norm(x, delta, pass.norm(index, site, weight), config_.norm_eps);
+        };
+        delta = attention_part(index, normed(NormSite::attention, layer.attention_norm), pass);
+        delta = mlp_part(index, normed(NormSite::mlp, layer.mlp_norm), pass);
+        if (slots.touches_output(index, *pass.plan)) slots.apply_states(index, x, delta, *pass.plan);
     }
-    return math_.add_norm(x, delta, final_norm_->vector(), config_.norm_eps);
+    return math_.add_norm(x, delta, pass.norm(0, NormSite::last, final_norm_), config_.norm_eps);
+}
+
+torch::Tensor LlamaModel::finish(int index, Projection projection, const torch::Tensor& x, const torch::Tensor& product,
+                                 const FusedPart& part, const Pass& pass) const {
+    torch::Tensor y = columns(product, *part.weight, part.index);
+    if (pass.slots.touches(index, projection, *pass.plan)) {
+        ModuleSlots::BaseProduct base;
+        if (part.bias) base.bias = part.bias->vector();
+        base.multiply = [&part](const torch::Tensor& inputs) {
+            return columns(part.weight->matmul(inputs), *part.weight, part.index);
+        };
+        y = pass.slots.apply(index, projection, x, y, *pass.plan, base);
+    }
+    return part.bias ? math_.add_bias(y, part.bias->vector()) : y;
 }
 
 torch::Tensor LlamaModel::attention_part(int index, const torch::Tensor& x, const Pass& pass) const {
     const Layer& layer = layers_[static_cast<std::size_t>(index)];
     const torch::Tensor fused = layer.qkv->matmul(x);
-    torch::Tensor q = columns(fused, *layer.qkv, 0);
-    torch::Tensor k = columns(fused, *layer.qkv, 1);
-    torch::Tensor v = columns(fused, *layer.qkv, 2);
-    if (layer.q_bias) {
-        q = math_.add_bias(q, layer.q_bias->vector());
-        k = math_.add_bias(k, layer.k_bias->vector());
-        v = math_.add_bias(v, layer.v_bias->vector());
-    }
-    q = pass.touch(index, Projection::q, x, q);
-    k = pass.touch(index, Projection::k, x, k);
-    v = pass.touch(index, Projection::v, x, v);
+    torch::Tensor q = finish(index, Projection::q, x, fused, {layer.qkv, 0, layer.q_bias}, pass);
+    torch::Tensor k = finish(index, Projection::k, x, fused, {layer.qkv, 1, layer.k_bias}, pass);
+    const torch::Tensor v = finish(index, Projection::v, x, fused, {layer.qkv, 2, layer.v_bias}, pass);
     if (layer.q_norm) {
-        q = math_.head_norm(q, layer.q_norm->vector(), config_.norm_eps);
-        k = math_.head_norm(k, layer.k_norm->vector(), config_.norm_eps);
+        q = math_.head_norm(q, pass.norm(index, NormSite::query, layer.q_norm), config_.norm_eps);
+        k = math_.head_norm(k, pass.norm(index, NormSite::key, layer.k_norm), config_.norm_eps);
     }
     q = math_.rotate(q, pass.cos, pass.sin);
     k = math_.rotate(k, pass.cos, pass.sin);
 
     const torch::Tensor mixed = pass.attention(index, q, k, v);
-    torch::Tensor out = columns(layer.o->matmul(mixed), *layer.o, 0);
-    if (layer.o_bias) out = math_.add_bias(out, layer.o_bias->vector());
-    return pass.touch(index, Projection::o, mixed, out);
+    return finish(index, Projection::o, mixed, layer.o->matmul(mixed), {layer.o, 0, layer.o_bias}, pass);
 }
 
 torch::Tensor LlamaModel::mlp_part(int index, const torch::Tensor& x, const Pass& pass) const {
     const Layer& layer = layers_[static_cast<std::size_t>(index)];
     const torch::Tensor fused = layer.gate_up->matmul(x);
-    torch::Tensor gate = columns(fused, *layer.gate_up, 0);
-    torch::Tensor up = columns(fused, *layer.gate_up, 1);
-    if (layer.gate_bias) {
-        gate = math_.add_bias(gate, layer.gate_bias->vector());
-        up = math_.add_bias(up, layer.up_bias->vector());
-    }
-    gate = pass.touch(index, Projection::gate, x, gate);
-    up = pass.touch(index, Projection::up, x, up);
+    const torch::Tensor gate = finish(index, Projection::gate, x, fused, {layer.gate_up, 0, layer.gate_bias}, pass);
+    const torch::Tensor up = finish(index, Projection::up, x, fused, {layer.gate_up, 1, layer.up_bias}, pass);
     const torch::Tensor inner = math_.silu_mul(gate, up);
-    torch::Tensor out = columns(layer.down->matmul(inner), *layer.down, 0);
-    if (layer.down_bias) out = math_.add_bias(out, layer.down_bias->vector());
-    return pass.touch(index, Projection::down, inner, out);
+    return finish(index, Projection::down, inner, layer.down->matmul(inner), {layer.down, 0, layer.down_bias}, pass);
 }
 
-torch::Tensor LlamaModel::logits(const torch::Tensor& hidden, const Batch& /*batch*/, const ModuleSlots& /*slots*/,
-                                 std::span<const std::int32_t> /*rows*/) const {
-    return columns(head_->matmul(hidden), *head_, 0).contiguous();
+torch::Tensor LlamaModel::logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots,
+                                 std::span<const std::int32_t> rows) const {
+    torch::Tensor logits = columns(head_->matmul(hidden), *head_, 0).contiguous();
+    if (!slots.touches_head(batch)) return logits;
+    ModuleSlots::BaseProduct base;
+    base.multiply = [this](const torch::Tensor& inputs) { return columns(head_->matmul(inputs), *head_, 0); };
+    return slots.apply(0, Projection::head, hidden, logits, *slots.plan(batch, rows), base);
 }
 
 }  // namespace attune

@@ -54,6 +54,12 @@ private:
     using Attention =
         std::function<torch::Tensor(int layer, const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v)>;
     struct Pass;  // what one forward pass shares between its layers
+    /// One projection's share of a weight, and its bias.
+    struct FusedPart {
+        const WeightPtr& weight;
+        std::size_t index = 0;
+        const WeightPtr& bias;  // null without
+    };
 
     WeightPtr add_matrix(const std::string& prefix, const std::vector<Projection>& projections);
     WeightPtr add_vector(const std::string& name, int size);
@@ -61,6 +67,9 @@ private:
     Layer add_layer(int index);
 
     torch::Tensor run(const Batch& batch, const ModuleSlots& slots, const Attention& attention) const;
+    /// A projection from its (fused) product: what the rows' modules make of it, and the bias. x: its input.
+    torch::Tensor finish(int index, Projection projection, const torch::Tensor& x, const torch::Tensor& product,
+                         const FusedPart& part, const Pass& pass) const;
     torch::Tensor attention_part(int index, const torch::Tensor& x, const Pass& pass) const;
     torch::Tensor mlp_part(int index, const torch::Tensor& x, const Pass& pass) const;
 

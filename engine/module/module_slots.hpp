@@ -8,7 +8,9 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 
 namespace attune {
 
@@ -17,11 +19,15 @@ class SlotPlan;
 
 /// The resident modules: a table of (layer, projection) -> fragment per slot. Fragments lie in one arena of
 /// `device_bytes`, allocated at construction: bytes run out, not slots. Called by the executor's thread only.
+///
+/// What acts on rows is a sum of deltas, each times the module's weight in the request; rows without modules keep their
+/// bits, and on the CPU's kernels no row's bits depend on the other rows. There and in inference mode results may be
+/// the arguments, written in place; with gradients the libtorch path is taken, which writes nothing.
 class ModuleSlots {
 public:
     struct Options {
         std::uint64_t device_bytes = 0;
-        torch::Dtype dtype = torch::kFloat32;  ///< how A and B are stored
+        torch::Dtype dtype = torch::kFloat32;  ///< how matrices are stored; vectors are float32
         int max_rank = 64;
         bool torch_kernels = false;  ///< the libtorch path on the CPU too: the reference
     };
@@ -29,7 +35,7 @@ public:
     ModuleSlots(const ModelShape& shape, const Options& options, torch::Device device);
     ~ModuleSlots();
 
-    /// Arena bytes a module will take; what budgets reserve before install.
+    /// Arena bytes a module will take; what budgets reserve before install. A prefix takes none: it lies in the cache.
     static std::uint64_t bytes_needed(const Module& module, torch::Dtype dtype);
 
     /// All or nothing; keeps a reference to the module. Errc::no_room when the arena has no place, Errc::invalid_module
@@ -42,21 +48,54 @@ public:
     std::uint64_t used_bytes() const;
     std::uint64_t capacity_bytes() const;
 
+    /// Valid until a slot of the batch is removed.
     std::shared_ptr<const SlotPlan> plan(const Batch& batch) const;
+    /// For a selection of the step's rows (ascending), counted by their place in it.
+    std::shared_ptr<const SlotPlan> plan(const Batch& batch, std::span<const std::int32_t> rows) const;
 
-    /// y + sum of weight * scale * ((x A^T) B^T) over the modules of each row; rows without modules keep their bits.
-    /// x: [rows, in], y: [rows, out] (may be a row-strided view of a fused output), float32 or bfloat16.
-    /// In inference mode on the CPU the result may be y itself, written in place; with gradients the torch path is used
-    /// and y is left alone.
-    torch::Tensor apply(int layer, Projection projection, const torch::Tensor& x, torch::Tensor y,
-                        const SlotPlan& plan) const;
+    /// What stands before the sequence that begins at `row` of the step; null without.
+    const PrefixSegment* prefix(const Batch& batch, int row) const;
 
-    /// The plan touches no row of this layer: callers skip apply().
+    // ---- linear layers
+
+    /// What the terms of a projection need of the base.
+    struct BaseProduct {
+        torch::Tensor bias;  // [out] float32, undefined without
+        /// The base's product of other inputs: [n, in] -> [n, out].
+        std::function<torch::Tensor(const torch::Tensor&)> multiply;
+    };
+
+    /// y and all that the modules of each row add to it (pairs, output and input terms; at the head its rows too).
+    /// x: [rows, in]; y: [rows, out], the base's product before its bias (may be a row-strided view of a fused output),
+    /// float32 or bfloat16. The caller adds the bias afterwards; modules without terms never ask for `base`.
+    torch::Tensor apply(int layer, Projection projection, const torch::Tensor& x, torch::Tensor y, const SlotPlan& plan,
+                        const BaseProduct& base = {}) const;
+
+    /// The plan touches a row of this layer; otherwise callers skip apply(). `layer` of the head: 0.
     bool touches(int layer, Projection projection, const SlotPlan& plan) const;
+    /// One of the batch's modules acts on the head.
+    bool touches_head(const Batch& batch) const;
+
+    // ---- the others
+
+    /// x: [rows, hidden], the embeddings of the plan's rows (anything for virtual tokens); tokens: [rows]. Soft prompts
+    /// are taken as they are, whatever the module's weight.
+    torch::Tensor embed(std::span<const TokenId> tokens, torch::Tensor x, const SlotPlan& plan) const;
+    bool touches_embedding(const SlotPlan& plan) const;
+
+    /// A norm's weight for each of the step's `rows` rows: `weight` itself ([n]) where none is touched, else [rows, n].
+    torch::Tensor norm_weight(int layer, NormSite site, const torch::Tensor& weight, std::int64_t rows,
+                              const SlotPlan& plan) const;
+
+    /// The states on the output h = x + delta of a decoder layer, both [rows, hidden]. Afterwards x + delta is h', with
+    /// delta 0 in touched rows or undefined altogether.
+    void apply_states(int layer, torch::Tensor& x, torch::Tensor& delta, const SlotPlan& plan) const;
+    bool touches_output(int layer, const SlotPlan& plan) const;
+
+    struct Impl;  // module_slots_impl.hpp
 
 private:
-    struct State;
-    std::unique_ptr<State> state_;
+    std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace attune

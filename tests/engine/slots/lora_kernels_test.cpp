@@ -60,7 +60,7 @@ struct Problem {
 };
 
 std::vector<float> run(const LoraKernels& kernels, const Problem& problem, const std::vector<std::int32_t>& rows,
-                       const std::vector<float>& weights, float scale, bool bf16 = false) {
+                       const std::vector<float>& weights, float scale, bool bf16 = false, bool shards = false) {
     std::vector<float> y = problem.y;
     const std::size_t panel_elements = packed_b_elements(problem.out, problem.rank);
     std::vector<float> b(panel_elements);
@@ -82,6 +82,7 @@ std::vector<float> run(const LoraKernels& kernels, const Problem& problem, const
     call.rank = problem.rank;
     call.scale = scale;
     call.a = bf16 ? static_cast<const void*>(a16.data()) : problem.a.data();
+    if (shards) call.a = nullptr;
     call.b = bf16 ? static_cast<const void*>(b16.data()) : b.data();
     std::vector<float> scratch(rows.size() * static_cast<std::size_t>(problem.rank));
     (bf16 ? kernels.apply_bf16 : kernels.apply_f32)(call, scratch.data());
@@ -117,6 +118,23 @@ TEST_CASE("every instruction set computes the formula for every rank and ragged 
                 problem.round_to_bf16();
                 CHECK(largest_difference(run(*kernels, problem, rows, weights, 0.7F, true),
                                          problem.expected(rows, weights, 0.7F)) < tolerance);
+            }
+}
+
+TEST_CASE("without A every set sums the shards of its inputs", "[engine][slots]") {
+    for (const LoraKernels* kernels : sets())
+        for (const bool bf16 : {false, true})
+            for (const auto& [in, rank] : {std::pair{64, 8}, {23, 5}, {23, 16}, {40, 40}, {7, 16}, {160, 12}}) {
+                CAPTURE(kernels->name, bf16, in, rank);
+                Problem problem(6, in, 41, rank);
+                std::fill(problem.a.begin(), problem.a.end(), 0.0F);
+                for (int j = 0; j < in; ++j) problem.a[static_cast<std::size_t>(j % rank * in + j)] = 1;
+                if (bf16) problem.round_to_bf16();
+                const std::vector<std::int32_t> rows{0, 2, 3, 5};
+                const std::vector<float> weights{1, 0.5F, -2, 0.25F};
+                const auto y = run(*kernels, problem, rows, weights, 0.7F, bf16, true);
+                CHECK(largest_difference(y, problem.expected(rows, weights, 0.7F)) <
+                      2e-6F * static_cast<float>(in * rank));
             }
 }
 

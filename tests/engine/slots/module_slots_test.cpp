@@ -1,30 +1,23 @@
 #include <torch/torch.h>
 
 #include "engine/module/module_slots.hpp"
+#include "engine/slots/slot_rows.hpp"
 
 #include <c10/core/InferenceMode.h>
 
 #include <catch2/catch.hpp>
 
-#include <cstring>
 #include <random>
 
 namespace attune {
 namespace {
 
-ModelShape small_base() {
-    ModelShape base;
-    base.model_type = "llama";
-    base.hidden_size = 40;
-    base.intermediate_size = 72;
-    base.heads = 4;
-    base.kv_heads = 2;
-    base.head_dim = 12;
-    base.vocab_size = 32;
-    base.max_context = 64;
-    base.layers.resize(2);
-    return base;
-}
+using testing::batch_of;
+using testing::distance;
+using testing::options_of;
+using testing::RowSlots;
+using testing::same_bits;
+using testing::small_base;
 
 ModulePtr make_module(const ModelShape& base, int rank, unsigned seed,
                       const std::vector<Projection>& projections = {}) {
@@ -50,30 +43,6 @@ ModulePtr make_module(const ModelShape& base, int rank, unsigned seed,
     return module;
 }
 
-using RowSlots = std::vector<SlotWeight>;
-
-// One segment per row.
-Batch batch_of(const std::vector<RowSlots>& rows) {
-    Batch batch;
-    batch.segment_rows = {0};
-    batch.segment_offsets = {0};
-    for (const RowSlots& slots : rows) {
-        batch.tokens.push_back(1);
-        batch.segment_rows.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-        batch.segment_slots.insert(batch.segment_slots.end(), slots.begin(), slots.end());
-        batch.segment_offsets.push_back(static_cast<std::int32_t>(batch.segment_slots.size()));
-    }
-    return batch;
-}
-
-ModuleSlots::Options options_of(torch::Dtype dtype, bool torch_kernels, std::uint64_t bytes = 4 << 20) {
-    ModuleSlots::Options options;
-    options.device_bytes = bytes;
-    options.dtype = dtype;
-    options.torch_kernels = torch_kernels;
-    return options;
-}
-
 // The formula in float64, from the module's own values.
 torch::Tensor expected(const std::vector<std::pair<ModulePtr, float>>& modules, int layer, Projection projection,
                        const torch::Tensor& x, const torch::Tensor& y) {
@@ -87,16 +56,6 @@ torch::Tensor expected(const std::vector<std::pair<ModulePtr, float>>& modules, 
                             (static_cast<double>(pair.scale) * weight);
         }
     return sum;
-}
-
-float distance(const torch::Tensor& a, const torch::Tensor& b) {
-    return (a.to(torch::kFloat64) - b.to(torch::kFloat64)).abs().max().item<float>();
-}
-
-bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
-    const auto left = a.contiguous();
-    const auto right = b.contiguous();
-    return left.nbytes() == right.nbytes() && std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
 }
 
 struct Mixed {

@@ -25,11 +25,13 @@ Batch batch_of(const std::vector<Segment>& segments) {
     return batch;
 }
 
+SlotLevels group(const std::vector<Segment>& segments) { return group_by_slot(segments_of(batch_of(segments))); }
+
 using Rows = std::vector<std::int32_t>;
 using Weights = std::vector<float>;
 
 TEST_CASE("rows of one slot come together whatever lies between them", "[engine][slots]") {
-    const auto levels = group_by_slot(batch_of({{2, {{5, 1}}}, {1, {}}, {1, {{3, 1}}}, {2, {{5, 0.5F}}}}));
+    const auto levels = group({{2, {{5, 1}}}, {1, {}}, {1, {{3, 1}}}, {2, {{5, 0.5F}}}});
     REQUIRE(levels.size() == 1);
     REQUIRE(levels[0].size() == 2);
     CHECK(levels[0][0].slot == SlotId{5});
@@ -39,7 +41,7 @@ TEST_CASE("rows of one slot come together whatever lies between them", "[engine]
 }
 
 TEST_CASE("each row keeps its own order of modules", "[engine][slots]") {
-    const auto levels = group_by_slot(batch_of({{1, {{1, 1}, {2, 1}}}, {1, {{2, 1}, {1, 1}}}}));
+    const auto levels = group({{1, {{1, 1}, {2, 1}}}, {1, {{2, 1}, {1, 1}}}});
     REQUIRE(levels.size() == 2);
     for (const auto& level : levels) {
         REQUIRE(level.size() == 2);
@@ -53,7 +55,7 @@ TEST_CASE("each row keeps its own order of modules", "[engine][slots]") {
 }
 
 TEST_CASE("a weight of zero is no module, and the next one moves up", "[engine][slots]") {
-    const auto levels = group_by_slot(batch_of({{1, {{1, 0}, {2, -1}}}, {1, {{3, 0}}}}));
+    const auto levels = group({{1, {{1, 0}, {2, -1}}}, {1, {{3, 0}}}});
     REQUIRE(levels.size() == 1);
     REQUIRE(levels[0].size() == 1);
     CHECK(levels[0][0].slot == SlotId{2});
@@ -61,15 +63,15 @@ TEST_CASE("a weight of zero is no module, and the next one moves up", "[engine][
 }
 
 TEST_CASE("the same module twice on a row acts twice", "[engine][slots]") {
-    const auto levels = group_by_slot(batch_of({{1, {{1, 0.5F}, {1, 0.25F}}}}));
+    const auto levels = group({{1, {{1, 0.5F}, {1, 0.25F}}}});
     REQUIRE(levels.size() == 2);
     CHECK(levels[1][0].weights == Weights{0.25F});
 }
 
 TEST_CASE("base rows and empty batches make no groups", "[engine][slots]") {
-    CHECK(group_by_slot(batch_of({{4, {}}})).empty());
-    CHECK(group_by_slot(Batch{}).empty());
-    const auto levels = group_by_slot(batch_of({{0, {{1, 1}}}, {1, {}}}));
+    CHECK(group({{4, {}}}).empty());
+    CHECK(group_by_slot(segments_of(Batch{})).empty());
+    const auto levels = group({{0, {{1, 1}}}, {1, {}}});
     for (const auto& level : levels) CHECK(level.empty());
 }
 
