@@ -44,7 +44,7 @@ public:
         return new (allocate(sizeof(T))) T(std::forward<Arguments>(arguments)...);
     }
     std::string_view copy(std::string_view text) {
-        if (text.empty()) return {};
+        if (text.empty()) return "";  // never null: C functions get these
         auto* bytes = reinterpret_cast<char*>(allocate(text.size()));
         std::memcpy(bytes, text.data(), text.size());
         return {bytes, text.size()};

@@ -29,6 +29,7 @@ Text strip_if(Arena& arena, const Text& text, Side side, IsStripped&& is_strippe
 }  // namespace
 
 Text TextBuilder::take() const {
+    if (bytes_.empty()) return Text();
     const std::string_view bytes(bytes_.begin(), bytes_.size());
     if (ranges_.empty()) return Text(bytes);
     if (ranges_[0].begin == 0 && ranges_[0].end == bytes.size()) return Text(bytes, true);
@@ -62,6 +63,8 @@ std::size_t length_of(const Text& text) { return count_code_points(text.bytes())
 
 std::size_t find_bytes(std::string_view bytes, std::string_view wanted, std::size_t from) {
     if (from > bytes.size()) return std::string_view::npos;
+    if (wanted.empty()) return from;
+    if (bytes.empty()) return std::string_view::npos;
     // std::string's own search is quadratic for a pair like "aaa...ab" in "aaa...a".
     const void* found = memmem(bytes.data() + from, bytes.size() - from, wanted.data(), wanted.size());
     if (found == nullptr) return std::string_view::npos;
