@@ -45,7 +45,10 @@ TEST_CASE("a module of any kind whose arrays do not fit the base is refused by i
         {[](Module& m) { m.states[0].width = 0; }, "the state of layer 0 has another base's shape"},
         {[](Module& m) { m.states[1].layer = 2; }, "the state of layer 2 is not in this base"},
         {[](Module& m) { m.states[1].layer = 0; }, "the state of layer 0 is there twice or out of order"},
-        {[](Module& m) { m.states[0] = {.kind = StateKind::vector, .vector = {1}}; },
+        {[](Module& m) {
+             m.states[0].kind = StateKind::vector;
+             m.states[0].vector = {1};
+         },
          "the state of layer 0 has another base's shape"},
         {[](Module& m) {
              m.prompt = SoftPrompt{2, {1, 2}};
