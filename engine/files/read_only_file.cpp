@@ -23,18 +23,22 @@ Result<ReadOnlyFile> ReadOnlyFile::open(const std::filesystem::path& path) {
         ::close(descriptor);
         return make_error(Errc::io, name + " is not a regular file");
     }
-    ReadOnlyFile file(descriptor, static_cast<std::uint64_t>(status.st_size), name);
+    ReadOnlyFile file(descriptor, 0, static_cast<std::uint64_t>(status.st_size), name);
     return file;
 }
 
-ReadOnlyFile::ReadOnlyFile(int descriptor, std::uint64_t size, std::string name)
-    : descriptor_(descriptor), size_(size), name_(std::move(name)) {}
+ReadOnlyFile::ReadOnlyFile(int descriptor, std::uint64_t begin, std::uint64_t size, std::string name)
+    : descriptor_(descriptor), begin_(begin), size_(size), name_(std::move(name)) {}
 
 ReadOnlyFile::ReadOnlyFile(ReadOnlyFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_), name_(std::move(other.name_)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      begin_(other.begin_),
+      size_(other.size_),
+      name_(std::move(other.name_)) {}
 
 ReadOnlyFile& ReadOnlyFile::operator=(ReadOnlyFile&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
+    std::swap(begin_, other.begin_);
     std::swap(size_, other.size_);
     std::swap(name_, other.name_);
     return *this;
@@ -52,7 +56,19 @@ Result<FileIdentity> ReadOnlyFile::identity() const {
                         static_cast<std::uint64_t>(status.st_ino)};
 }
 
+Result<ReadOnlyFile> ReadOnlyFile::window(std::uint64_t offset, std::uint64_t size, std::string name) const {
+    if (offset > size_ || size > size_ - offset) return make_error(Errc::io, name + " lies outside of " + name_);
+    const int copy = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return make_error(Errc::io, name + " cannot be opened: " + std::strerror(errno));
+    ReadOnlyFile part(copy, begin_ + offset, size, std::move(name));
+    return part;
+}
+
 Result<void> ReadOnlyFile::read(std::uint64_t offset, std::span<std::byte> into) const {
+    // Beyond a window lies another member's content, so the size at opening is the end.
+    if (offset > size_ || into.size() > size_ - offset)
+        return make_error(Errc::io, name_ + " ended early: it is shorter than when it was opened");
+    offset += begin_;
     while (!into.empty()) {
         const ssize_t got = ::pread(descriptor_, into.data(), into.size(), static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;

@@ -35,10 +35,13 @@ public:
     const std::string& name() const { return name_; }  ///< without folder
     Result<FileIdentity> identity() const;             ///< as it is now
     Result<void> read(std::uint64_t offset, std::span<std::byte> into) const;
+    /// A part of the file as a file of its own, e.g. a member of an archive. identity() stays that of the whole.
+    Result<ReadOnlyFile> window(std::uint64_t offset, std::uint64_t size, std::string name) const;
 
 private:
-    ReadOnlyFile(int descriptor, std::uint64_t size, std::string name);
+    ReadOnlyFile(int descriptor, std::uint64_t begin, std::uint64_t size, std::string name);
     int descriptor_ = -1;
+    std::uint64_t begin_ = 0;
     std::uint64_t size_ = 0;
     std::string name_;
 };

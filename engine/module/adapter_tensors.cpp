@@ -1,6 +1,7 @@
 #include "engine/module/adapter_tensors.hpp"
 
 #include "engine/files/quote.hpp"
+#include "engine/module/tensor_reader.hpp"
 
 #include <array>
 #include <charconv>
@@ -93,10 +94,6 @@ std::optional<Found> find_site(std::string_view name) {
     return std::nullopt;
 }
 
-bool has_values(StoredType type) {
-    return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16;
-}
-
 }  // namespace
 
 std::string site_path(const AdapterSite& site) {
@@ -114,7 +111,7 @@ Result<AdapterTensors> sort_adapter_tensors(const SafetensorsHeader& header, con
             return make_error(Errc::invalid_module,
                               header.file_name + ": tensor " + in_quotes(tensor.name) + ": " + fault);
         };
-        if (!has_values(tensor.type))
+        if (!has_plain_values(tensor))
             return refuse("dtype " + tensor.type_name + " is not supported, only F32, F16 and BF16");
         std::string_view name = tensor.name;
         for (const std::string_view shared : {"base_model.vera_A", "base_model.vera_B", "prompt_embeddings"})

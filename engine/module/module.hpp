@@ -105,6 +105,13 @@ struct StateLayer {
     std::vector<float> up_bias;    // d [hidden] or empty
 };
 
+/// A module that has to be on before this one.
+struct Requirement {
+    std::string name;
+    std::string pin;  ///< a version or a generation; empty: any
+    friend bool operator==(const Requirement&, const Requirement&) = default;
+};
+
 /// A module's content: checked whole, then never changed. Torch-free, so that loaders need no device.
 struct Module {
     ModuleId id;       ///< name it was loaded under and generation
@@ -118,6 +125,9 @@ struct Module {
     std::optional<PrefixSegment> prefix;
     std::optional<SoftPrompt> prompt;
     std::vector<StateLayer> states;  ///< ascending layer
+    int order = 0;                   ///< of its states among those of a request: lower ones first, then by name
+    std::vector<Requirement> needs;  ///< put on first; their states come first whatever the order
+    std::string version;             ///< the manifest's; empty: none
     /// aLoRA: everything above acts from the last occurrence of these ids in the prompt on (the first of them
     /// included); nowhere when they do not occur. Empty: everywhere.
     std::vector<TokenId> invocation;

@@ -1,17 +1,16 @@
 #include "engine/module/module_loader.hpp"
 
 #include "attune/settings.hpp"
-#include "engine/files/quote.hpp"
+#include "engine/files/gguf.hpp"
 #include "engine/files/safetensors.hpp"
 #include "engine/module/adapter_plan.hpp"
-#include "engine/module/manifest.hpp"
-#include "engine/module/package_files.hpp"
-#include "engine/module/peft_config.hpp"
+#include "engine/module/gguf_part.hpp"
+#include "engine/module/package.hpp"
+#include "engine/module/state_part.hpp"
 #include "engine/module/text_files.hpp"
 
+#include <functional>
 #include <map>
-#include <optional>
-#include <system_error>
 #include <utility>
 
 namespace attune {
@@ -21,92 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxHeaderBytes = 4u << 20;
 
-// All that is known of a module before its weights are read.
-struct Package {
-    explicit Package(PackageFiles opened) : files(std::move(opened)) {}
-
-    PackageFiles files;
-    std::optional<Manifest> manifest;
-    std::string config_name;   // "adapter_config.json", below the adapter's folder
-    std::string weights_name;  // "adapter_model.safetensors", likewise
-    std::vector<std::byte> config_text;
-    PeftConfig config;
-
-    std::string prefix() const {
-        return config_name.substr(0, config_name.size() - std::string("adapter_config.json").size());
-    }
-    double scale() const { return manifest ? manifest->adapter_scale : 1.0; }
-};
-
-Result<void> refuse_other_forms(const fs::path& path) {
-    std::error_code fault;
-    if (!fs::is_regular_file(path, fault)) return {};
-    const std::string kind = path.extension() == ".gguf"     ? "GGUF modules are"
-                             : path.extension() == ".attune" ? "packed modules (.attune) are"
-                                                             : "single-file modules are";
-    return make_error(Errc::invalid_module, kind + " not supported yet");
-}
-
-// The text of the adapter's folder inside the package: "" or "adapter/".
-std::string folder_prefix(const std::string& adapter_path) { return adapter_path == "." ? "" : adapter_path + "/"; }
-
-Result<Package> open_package(const fs::path& path, const ModelShape& base, const ModuleLimits& limits) {
-    if (auto form = refuse_other_forms(path); !form) return form.error();
-    auto files = PackageFiles::open_folder(path, limits);
-    if (!files) return files.error();
-    Package package(*std::move(files));
-    std::string prefix;
-    if (package.files.has("module_config.json")) {
-        const auto text = package.files.read_text("module_config.json");
-        if (!text) return text.error();
-        auto manifest = parse_manifest(*text, base, limits.allow_unverified_base);
-        if (!manifest) return manifest.error();
-        prefix = folder_prefix(manifest->adapter_path);
-        if (manifest->adapter_path.ends_with(".gguf"))
-            return make_error(Errc::invalid_module, manifest->adapter_path + ": GGUF adapters are not supported yet");
-        package.manifest = *std::move(manifest);
-    }
-    package.config_name = prefix + "adapter_config.json";
-    package.weights_name = prefix + "adapter_model.safetensors";
-    if (!package.files.has(package.weights_name) && package.files.has(prefix + "adapter_model.bin"))
-        return make_error(Errc::invalid_module,
-                          "adapter_model.bin is a pickle, which is never opened: save the adapter as safetensors");
-    if (!package.files.has(package.config_name) && prefix.empty() && !package.manifest)
-        return make_error(Errc::invalid_module, "the folder has neither module_config.json nor adapter_config.json");
-    auto text = package.files.read_text(package.config_name);
-    if (!text) return text.error();
-    auto config = parse_peft_config(*text);
-    if (!config) return config.error();
-    package.config_text = *std::move(text);
-    package.config = *std::move(config);
-    return package;
-}
-
-std::string base_match(const Package& package) { return package.manifest ? package.manifest->base_match : "shape"; }
-
-ModuleHeader describe(const Package& package, const SafetensorsHeader& header, const AdapterPlan& plan) {
-    ModuleHeader out;
-    out.source = package.files.source();
-    out.kind = plan.kind;
-    out.max_rank = plan.max_rank;
-    out.targets = plan.targets;
-    out.parsed_bytes = plan.parsed_bytes;
-    out.file_bytes = header.file_bytes + package.config_text.size();
-    out.base_match = base_match(package);
-    if (package.manifest) {
-        const Manifest& manifest = *package.manifest;
-        out.name = manifest.name;
-        out.version = manifest.version;
-        out.description = manifest.description;
-        out.license = manifest.license;
-        out.routing = manifest.routing;
-        out.cold = manifest.cold;
-        out.pin = manifest.pin;
-        out.owner = manifest.owner;
-    }
-    return out;
-}
-
 using TextFiles = std::map<std::string, std::vector<std::byte>>;
 
 std::uint64_t bytes_of(const TextFiles& files) {
@@ -115,12 +28,79 @@ std::uint64_t bytes_of(const TextFiles& files) {
     return bytes;
 }
 
-void hash_files(GenerationHash& hash, TextFiles::const_iterator from, TextFiles::const_iterator end) {
-    for (; from != end; ++from) {
-        hash.begin_file(from->first, from->second.size());
-        hash.update(from->second);
-    }
+// "lora", "state", "lora+state"
+void add_kind(std::string& kinds, const std::string& kind) { kinds += (kinds.empty() ? "" : "+") + kind; }
+
+std::string base_match(const Package& package, const std::string& kind) {
+    if (package.manifest) return package.manifest->base_match;
+    // Nothing in the file says which base it was made for, and a width fits many.
+    return kind == "control_vector" ? "unverified" : "shape";
 }
+
+// ---- a look
+
+template <class Plan>
+void add_plan(const Plan& plan, ModuleHeader& out) {
+    add_kind(out.kind, plan.kind);
+    out.max_rank = plan.max_rank;
+    out.targets = plan.targets;
+    out.parsed_bytes += plan.parsed_bytes;
+}
+
+Result<void> look_at_peft(Package& package, const ModelShape& base, const ModuleLimits& limits, ModuleHeader& out) {
+    const auto file = package.files.open(package.peft->weights_name);
+    if (!file) return file.error();
+    const auto header = read_safetensors_header(*file, kMaxHeaderBytes);
+    if (!header) return header.error();
+    const auto plan = plan_adapter(*header, package.peft->config, base, limits.max_rank, limits.base_values.get());
+    if (!plan) return plan.error();
+    add_plan(*plan, out);
+    out.file_bytes += header->file_bytes + package.peft->config_text.size();
+    return {};
+}
+
+Result<void> look_at_gguf(Package& package, const ModelShape& base, const ModuleLimits& limits, ModuleHeader& out) {
+    const auto file = package.files.open(package.gguf_name);
+    if (!file) return file.error();
+    const auto header = read_gguf_header(*file, kMaxHeaderBytes);
+    if (!header) return header.error();
+    const auto plan = plan_gguf(*header, base, limits.max_rank);
+    if (!plan) return plan.error();
+    add_plan(*plan, out);
+    out.file_bytes += file->size();
+    return {};
+}
+
+Result<void> look_at_state(Package& package, const ModelShape& base, ModuleHeader& out) {
+    const StateConfig& config = *package.manifest->state;
+    const auto file = package.files.open(config.path);
+    if (!file) return file.error();
+    const auto header = read_safetensors_header(*file, kMaxHeaderBytes);
+    if (!header) return header.error();
+    const auto plan = plan_state(*header, config, base);
+    if (!plan) return plan.error();
+    add_kind(out.kind, "state");
+    out.parsed_bytes += plan->parsed_bytes;
+    out.file_bytes += header->file_bytes;
+    return {};
+}
+
+void add_manifest(const Manifest& manifest, ModuleHeader& out) {
+    out.name = manifest.name;
+    out.version = manifest.version;
+    out.description = manifest.description;
+    out.license = manifest.license;
+    out.order = manifest.order;
+    out.needs = manifest.needs;
+    out.members = manifest.members;
+    out.combine = manifest.combine;
+    out.routing = manifest.routing;
+    out.cold = manifest.cold;
+    out.pin = manifest.pin;
+    out.owner = manifest.owner;
+}
+
+// ---- a load
 
 Result<std::shared_ptr<const ModuleText>> make_text(const TemplateSource& source, const ModuleLimits& limits) {
     if (!limits.make_template)
@@ -130,41 +110,113 @@ Result<std::shared_ptr<const ModuleText>> make_text(const TemplateSource& source
     return std::shared_ptr<const ModuleText>(std::make_shared<ModuleText>(ModuleText{source, *std::move(made)}));
 }
 
-Result<ModulePtr> read_module(const std::string& name, Package& package, const ModelShape& base,
-                              const ModuleLimits& limits) {
-    const auto own = read_own_template(package.files, package.prefix(), limits.base_folder);
-    if (!own) return own.error();
-    std::shared_ptr<const ModuleText> text;
-    if (own->source) {
-        auto made = make_text(*own->source, limits);
-        if (!made) return made.error();
-        text = *std::move(made);
-    }
-    GenerationHash hash;
-    const auto after = own->files.lower_bound(package.config_name);
-    hash_files(hash, own->files.begin(), after);
-    // "adapter_config.json" comes before "adapter_model.safetensors" in byte order, whatever folder both are in.
-    hash.begin_file(package.config_name, package.config_text.size());
-    hash.update(package.config_text);
-    const auto file = package.files.open(package.weights_name);
+// One file that is read for effect; its bytes go into the hash as they pass.
+using ReadPart = std::function<Result<void>(GenerationHash& hash)>;
+
+ReadPart text_part(const std::string& name, const std::vector<std::byte>& content) {
+    return [&](GenerationHash& hash) -> Result<void> {
+        hash.begin_file(name, content.size());
+        hash.update(content);
+        return {};
+    };
+}
+
+Result<void> read_peft(Package& package, const ModelShape& base, const ModuleLimits& limits, GenerationHash& hash,
+                       Module& into) {
+    const auto file = package.files.open(package.peft->weights_name);
     if (!file) return file.error();
-    hash.begin_file(package.weights_name, file->size());
+    hash.begin_file(package.peft->weights_name, file->size());
     const auto header =
         read_safetensors_header(*file, kMaxHeaderBytes, [&](std::span<const std::byte> bytes) { hash.update(bytes); });
     if (!header) return header.error();
     const BaseValues* values = limits.base_values.get();
-    const auto plan = plan_adapter(*header, package.config, base, limits.max_rank, values);
+    const auto plan = plan_adapter(*header, package.peft->config, base, limits.max_rank, values);
     if (!plan) return plan.error();
+    into.kind = plan->kind;
+    return read_adapter(*file, *header, *plan, values, hash, into);
+}
+
+Result<void> read_gguf(Package& package, const ModelShape& base, const ModuleLimits& limits, GenerationHash& hash,
+                       Module& into) {
+    const auto file = package.files.open(package.gguf_name);
+    if (!file) return file.error();
+    hash.begin_file(package.gguf_name, file->size());
+    std::uint64_t seen = 0;
+    const auto header = read_gguf_header(*file, kMaxHeaderBytes, [&](std::span<const std::byte> bytes) {
+        hash.update(bytes);
+        seen += bytes.size();
+    });
+    if (!header) return header.error();
+    const auto plan = plan_gguf(*header, base, limits.max_rank);
+    if (!plan) return plan.error();
+    into.kind = plan->kind;
+    return read_gguf_module(*file, *header, seen, *plan, hash, into);
+}
+
+Result<void> read_state_file(Package& package, const ModelShape& base, GenerationHash& hash, Module& into) {
+    const StateConfig& config = *package.manifest->state;
+    const auto file = package.files.open(config.path);
+    if (!file) return file.error();
+    hash.begin_file(config.path, file->size());
+    const auto header =
+        read_safetensors_header(*file, kMaxHeaderBytes, [&](std::span<const std::byte> bytes) { hash.update(bytes); });
+    if (!header) return header.error();
+    const auto plan = plan_state(*header, config, base);
+    if (!plan) return plan.error();
+    // A control vector beside a state would make two states of one module.
+    if (!into.states.empty()) return make_error(Errc::invalid_module, "the package holds two states");
+    return read_state(*file, *header, *plan, hash, into);
+}
+
+Result<ModulePtr> read_module(const std::string& name, Package& package, const ModelShape& base,
+                              const ModuleLimits& limits) {
+    const auto own = read_own_template(package.files, package.prefix, limits.base_folder);
+    if (!own) return own.error();
     auto module = std::make_shared<Module>();
-    if (auto read = read_adapter(*file, *header, *plan, values, hash, *module); !read) return read.error();
-    if (auto scaled = scale_module(*module, package.scale()); !scaled)
+    Module adapter;  // scaled before the state joins it, which has scales of its own
+    Module state;
+    if (own->source) {
+        auto made = make_text(*own->source, limits);
+        if (!made) return made.error();
+        adapter.text = *std::move(made);
+    }
+    std::map<std::string, ReadPart> parts;  // by path: the order in which a generation is hashed
+    for (const auto& [path, content] : own->files) parts[path] = text_part(path, content);
+    if (package.peft) {
+        parts[package.peft->config_name] = text_part(package.peft->config_name, package.peft->config_text);
+        parts[package.peft->weights_name] = [&](GenerationHash& hash) {
+            return read_peft(package, base, limits, hash, adapter);
+        };
+    }
+    if (!package.gguf_name.empty())
+        parts[package.gguf_name] = [&](GenerationHash& hash) {
+            return read_gguf(package, base, limits, hash, adapter);
+        };
+    if (package.manifest && package.manifest->state)
+        parts[package.manifest->state->path] = [&](GenerationHash& hash) {
+            return read_state_file(package, base, hash, state);
+        };
+    GenerationHash hash;
+    for (const auto& [path, read] : parts)
+        if (auto done = read(hash); !done) return done.error();
+    if (auto scaled = scale_module(adapter, package.manifest ? package.manifest->adapter_scale : 1.0); !scaled)
         return make_error(scaled.error().code, "module_config.json: " + scaled.error().message);
-    hash_files(hash, after, own->files.end());
+    if (!adapter.states.empty() && !state.states.empty())
+        return make_error(Errc::invalid_module, "the package holds a control vector and a state: one of them only");
+
+    *module = std::move(adapter);
+    if (!state.states.empty()) {
+        module->states = std::move(state.states);
+        add_kind(module->kind, "state");
+    }
     module->id = {name, hash.finish(package.manifest ? package.manifest->hashed_json : "")};
-    module->kind = plan->kind;
-    module->base_match = base_match(package);
+    module->base_match = base_match(package, module->kind);
     module->unverified = module->base_match == "unverified";
-    module->text = std::move(text);
+    if (package.manifest) {
+        module->order = package.manifest->order;
+        module->needs = package.manifest->needs;
+        module->version = package.manifest->version;
+    }
     module->host_bytes = host_bytes(*module) + bytes_of(own->files);
     return ModulePtr(std::move(module));
 }
@@ -184,26 +236,35 @@ ModuleLimits module_limits(const Settings& settings) {
 Result<ModuleHeader> inspect_module(const fs::path& path, const ModelShape& base, const ModuleLimits& limits) {
     auto package = open_package(path, base, limits);
     if (!package) return package.error();
-    const auto file = package->files.open(package->weights_name);
-    if (!file) return file.error();
-    const auto header = read_safetensors_header(*file, kMaxHeaderBytes);
-    if (!header) return header.error();
-    const auto plan = plan_adapter(*header, package->config, base, limits.max_rank, limits.base_values.get());
-    if (!plan) return plan.error();
-    const auto own = read_own_template(package->files, package->prefix(), limits.base_folder);
-    if (!own) return own.error();
-    ModuleHeader described = describe(*package, *header, *plan);
-    described.own_template = own->source.has_value();
-    described.parsed_bytes += bytes_of(own->files);
-    described.file_bytes += bytes_of(own->files);
-    return described;
+    ModuleHeader out;
+    if (package->manifest) add_manifest(*package->manifest, out);
+    if (package->is_composition()) {
+        out.kind = "composition";
+    } else {
+        if (package->peft)
+            if (auto looked = look_at_peft(*package, base, limits, out); !looked) return looked.error();
+        if (!package->gguf_name.empty())
+            if (auto looked = look_at_gguf(*package, base, limits, out); !looked) return looked.error();
+        if (package->manifest && package->manifest->state)
+            if (auto looked = look_at_state(*package, base, out); !looked) return looked.error();
+        const auto own = read_own_template(package->files, package->prefix, limits.base_folder);
+        if (!own) return own.error();
+        out.own_template = own->source.has_value();
+        out.parsed_bytes += bytes_of(own->files);
+        out.file_bytes += bytes_of(own->files);
+    }
+    out.base_match = base_match(*package, out.kind);
+    out.source = package->files.source();
+    return out;
 }
 
 Result<ModulePtr> load_module(const std::string& name, const fs::path& path, const ModelShape& base,
                               const ModuleLimits& limits) {
     auto package = open_package(path, base, limits);
     if (!package) return package.error();
-    const auto added = own_added_tokens(package->files, package->prefix(), limits.base_folder);
+    if (package->is_composition())
+        return make_error(Errc::invalid_module, "a composition has no content of its own: its members are loaded");
+    const auto added = own_added_tokens(package->files, package->prefix, limits.base_folder);
     if (!added) return added.error();
     auto module = read_module(name, *package, base, limits);
     if (module)

@@ -22,14 +22,14 @@ struct ModuleLimits {
     int package_files = 64;
     bool allow_unverified_base = false;
     /// Files of a module must resolve inside one of these, links included; empty: inside the module's own folder.
-    std::vector<std::filesystem::path> roots;
+    std::vector<std::filesystem::path> roots = {};
     /// The base's folder: a module's tokenizer and template files are ignored when they mean the base's own.
-    std::filesystem::path base_folder;
+    std::filesystem::path base_folder = {};
     /// Null: a module with a template of its own is refused.
-    MakeTemplate make_template;
+    MakeTemplate make_template = {};
     /// Kinds that are built from the base's weights (DoRA, dense ones, saved tables) need them. Null: those are
     /// refused.
-    std::shared_ptr<const BaseValues> base_values;
+    std::shared_ptr<const BaseValues> base_values = {};
 };
 
 /// What the settings allow a module to be. `roots` stays empty: whoever has roots adds them.
@@ -60,13 +60,19 @@ struct ModuleHeader {
     std::string version;
     std::string description;
     std::string license;
-    std::string base_match;            ///< shape, checkpoint, unverified
+    std::string base_match;          ///< shape, checkpoint, unverified
+    int order = 0;                   ///< of its states among those of a request
+    std::vector<Requirement> needs;  ///< put on first
+    /// A named composition: only this, `combine` and the texts above and below say anything.
+    std::vector<WeightedModule> members;
+    Combine combine = Combine::sequence;
     std::optional<RouteRule> routing;  ///< names the module by `name`
     std::optional<ColdPolicy> cold;
     bool pin = false;
     std::string owner;
 };
 
+/// `path`: a PEFT folder, a package folder, a packed module (.attune), a LoRA or control vector in GGUF.
 /// Errors never contain the path, only file names inside the module: not_found (nothing there), invalid_module (wrong,
 /// unsupported, or for another base), unavailable (it may succeed later: files changed while they were read, or the
 /// base's checkpoint is not known yet), io.
@@ -74,8 +80,8 @@ Result<ModuleHeader> inspect_module(const std::filesystem::path& path, const Mod
                                     const ModuleLimits& limits);
 
 /// Reads, hashes and checks a module whole (DESIGN rule 2): every tensor used, every pair complete, shapes of this
-/// base, finite values, rank within the limit. Files are read once; generation and content come from the same bytes.
-/// Blocking: for loaders only.
+/// base, finite values, rank within the limit. A composition has no content: Errc::invalid_module. Files are read once;
+/// generation and content come from the same bytes. Blocking: for loaders only.
 Result<ModulePtr> load_module(const std::string& name, const std::filesystem::path& path, const ModelShape& base,
                               const ModuleLimits& limits);
 

@@ -19,17 +19,43 @@ bool lies_inside(const fs::path& file, const fs::path& folder) {
 
 }  // namespace
 
-Result<PackageFiles> PackageFiles::open_folder(const fs::path& folder, const ModuleLimits& limits) {
+Result<PackageFiles> PackageFiles::open(const fs::path& path, const ModuleLimits& limits) {
     std::error_code fault;
-    fs::path canonical = fs::canonical(folder, fault);
-    if (fault || !fs::is_directory(canonical, fault))
+    fs::path canonical = fs::canonical(path, fault);
+    if (fault) return make_error(Errc::not_found, "there is no such module folder");
+    if (fs::is_directory(canonical, fault)) return PackageFiles(std::move(canonical), limits);
+    // The name as given: a link to a file elsewhere is judged by where it leads.
+    PackageFiles files(fs::canonical(path.has_parent_path() ? path.parent_path() : fs::path("."), fault), limits);
+    if (fault || !fs::is_regular_file(canonical, fault))
         return make_error(Errc::not_found, "there is no such module folder");
-    return PackageFiles(std::move(canonical), limits);
+    files.single_ = path.filename().string();
+    if (path.extension() == ".attune")
+        if (auto opened = files.open_archive(); !opened) return opened.error();
+    return files;
+}
+
+Result<void> PackageFiles::open_archive() {
+    const auto path = resolve(single_);
+    if (!path) return path.error();
+    auto file = ReadOnlyFile::open(*path);
+    if (!file) return file.error();
+    const auto identity = file->identity();
+    if (!identity) return identity.error();
+    if (identity->size > limits_.package_bytes)
+        return make_error(Errc::invalid_module, "the module's files have at least " + std::to_string(identity->size) +
+                                                    " bytes, the limit is " + std::to_string(limits_.package_bytes));
+    auto members = read_tar_index(*file, limits_.package_files);
+    if (!members) return members.error();
+    members_ = *std::move(members);
+    opened_.push_back({single_, *path, *identity});
+    archive_ = std::make_shared<const ReadOnlyFile>(*std::move(file));
+    return {};
 }
 
 bool PackageFiles::has(const std::string& relative) const {
+    if (is_archive()) return members_.contains(relative);
     std::error_code fault;
-    return fs::exists(folder_ / relative, fault);
+    return (single_.empty() || relative == single_) && fs::exists(folder_ / relative, fault);
 }
 
 Result<fs::path> PackageFiles::resolve(const std::string& relative) const {
@@ -44,22 +70,38 @@ Result<fs::path> PackageFiles::resolve(const std::string& relative) const {
     return path;
 }
 
+Result<ReadOnlyFile> PackageFiles::look(const std::string& relative) const {
+    if (!is_archive()) {
+        const auto path = resolve(relative);
+        return path ? ReadOnlyFile::open(*path) : path.error();
+    }
+    const auto member = members_.find(relative);
+    if (member == members_.end()) return make_error(Errc::invalid_module, relative + " is missing");
+    return archive_->window(member->second.begin, member->second.bytes, fs::path(relative).filename().string());
+}
+
 Result<ReadOnlyFile> PackageFiles::open(const std::string& relative) {
+    if (is_archive()) return look(relative);  // counted and watched as a whole
     const auto path = resolve(relative);
     if (!path) return path.error();
     auto file = ReadOnlyFile::open(*path);
     if (!file) return file;
     const auto identity = file->identity();
     if (!identity) return identity.error();
+    if (auto counted = count(identity->size); !counted) return counted.error();
+    opened_.push_back({relative, *path, *identity});
+    return file;
+}
+
+Result<void> PackageFiles::count(std::uint64_t bytes) {
     if (static_cast<int>(opened_.size()) >= limits_.package_files)
         return make_error(Errc::invalid_module,
                           "the module has more files than the limit of " + std::to_string(limits_.package_files));
-    bytes_ += identity->size;
+    bytes_ += bytes;
     if (bytes_ > limits_.package_bytes)
         return make_error(Errc::invalid_module, "the module's files have at least " + std::to_string(bytes_) +
                                                     " bytes, the limit is " + std::to_string(limits_.package_bytes));
-    opened_.push_back({relative, *path, *identity});
-    return file;
+    return {};
 }
 
 Result<std::vector<std::byte>> PackageFiles::read_text(const std::string& relative) {
@@ -88,7 +130,7 @@ Result<void> PackageFiles::check_unchanged() const {
 }
 
 ModuleSource PackageFiles::source() const {
-    ModuleSource source{.path = folder_};
+    ModuleSource source{.path = folder_ / single_};
     for (const Opened& opened : opened_) {
         source.size += opened.identity.size;
         source.mtime_ns = std::max(source.mtime_ns, opened.identity.mtime_ns);

@@ -4,9 +4,12 @@
 #include "engine/files/hash.hpp"
 #include "engine/files/safetensors.hpp"
 #include "engine/module/module_loader.hpp"
+#include "engine/module/tar_index.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,15 +17,22 @@
 namespace attune {
 
 /// The files of one module, opened under its limits and watched: each must lie inside the allowed folders (links
-/// resolved), and be the same file with the same size and time after all reading as before.
+/// resolved), or in the module's archive, and be the same file with the same size and time after all reading as before.
 class PackageFiles {
 public:
-    /// `folder` need not exist yet: not_found is told by open().
-    static Result<PackageFiles> open_folder(const std::filesystem::path& folder, const ModuleLimits& limits);
+    /// A folder, a packed module (.attune), or one file: then its folder, of which only that file is looked at.
+    static Result<PackageFiles> open(const std::filesystem::path& path, const ModuleLimits& limits);
+
+    /// The one file's name, when the module is a single file and no archive.
+    std::string single() const { return is_archive() ? std::string() : single_; }
+    bool is_archive() const { return archive_ != nullptr; }
 
     bool has(const std::string& relative) const;
     /// Where the file lies once links are followed: a regular file inside the allowed folders, or an error naming it.
+    /// A member of an archive lies nowhere.
     Result<std::filesystem::path> resolve(const std::string& relative) const;
+    /// Opens a file that is only compared: it counts for no limit and is not watched.
+    Result<ReadOnlyFile> look(const std::string& relative) const;
 
     /// Opens a file that is read for effect. `relative` is its path in the package, '/' between parts.
     Result<ReadOnlyFile> open(const std::string& relative);
@@ -45,7 +55,13 @@ private:
     PackageFiles(std::filesystem::path folder, const ModuleLimits& limits)
         : folder_(std::move(folder)), limits_(limits) {}
 
+    Result<void> open_archive();
+    Result<void> count(std::uint64_t bytes);
+
     std::filesystem::path folder_;  // canonical
+    std::string single_;            // of a single file or an archive: its name in folder_
+    std::shared_ptr<const ReadOnlyFile> archive_;
+    std::map<std::string, TarMember> members_;  // of the archive
     ModuleLimits limits_;
     std::vector<Opened> opened_;
     std::uint64_t bytes_ = 0;

@@ -1,68 +1,22 @@
 // From a planned adapter to a module: values in, parts built, everything scaled and counted.
 
-#include "engine/files/quote.hpp"
 #include "engine/module/adapter_plan.hpp"
-#include "engine/module/package_files.hpp"
+#include "engine/module/tensor_reader.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 namespace attune {
 namespace {
 
-constexpr std::size_t kSliceBytes = 256u << 10;  // staging while tensors are read, hashed and converted
-
-// Infinities and NaN have all exponent bits set. Without branches, so that the loop runs over vectors.
-bool all_finite(std::span<const float> values) {
-    std::uint32_t found = 0;
-    for (const float value : values)
-        found |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & 0x7F800000U) == 0x7F800000U);
-    return found == 0;
-}
-
-std::size_t element_count(const StoredTensor& tensor) {
-    std::size_t count = 1;
-    for (const std::int64_t extent : tensor.shape) count *= static_cast<std::size_t>(extent);
-    return count;
-}
-
-/// Reads tensors slice by slice, so that no second copy of the file is ever in memory.
-class TensorReader {
-public:
-    TensorReader(const ReadOnlyFile& file, GenerationHash& hash) : file_(file), hash_(hash), slice_(kSliceBytes) {}
-
-    /// Elements [first, first + into.size()) of a tensor.
-    Result<void> read(const StoredTensor& tensor, std::size_t first, std::span<float> into) {
-        const std::size_t element_bytes = tensor.bytes / element_count(tensor);
-        std::uint64_t at = tensor.begin + first * element_bytes;
-        while (!into.empty()) {
-            const std::size_t count = std::min(into.size(), slice_.size() / element_bytes);
-            const std::span<std::byte> bytes(slice_.data(), count * element_bytes);
-            if (auto read = file_.read(at, bytes); !read) return read.error();
-            hash_.update(bytes);
-            convert_to_f32(tensor.type, bytes.data(), into.data(), count);  // only such types were planned
-            if (!all_finite(into.first(count)))
-                return make_error(Errc::invalid_module, file_.name() + ": tensor " + in_quotes(tensor.name) +
-                                                            " holds a value that is not finite");
-            at += bytes.size();
-            into = into.subspan(count);
-        }
-        return {};
-    }
-
-private:
-    const ReadOnlyFile& file_;
-    GenerationHash& hash_;
-    std::vector<std::byte> slice_;
-};
+constexpr std::size_t kStreamFloats = 64u << 10;  // values of a streamed table that are in memory at a time
 
 Result<void> stream_rows(TensorReader& reader, const StoredTensor& tensor, const PlannedStream& stream,
                          const BaseValues* base) {
     const auto columns = static_cast<std::size_t>(stream.columns);
     const std::size_t rows = element_count(tensor) / columns;
-    const std::size_t chunk = std::max<std::size_t>(kSliceBytes / sizeof(float) / columns, 1);
+    const std::size_t chunk = std::max<std::size_t>(kStreamFloats / columns, 1);
     std::vector<float> values(std::min(chunk, rows) * columns);
     for (std::size_t first = 0; first < rows; first += chunk) {
         const std::span<float> some(values.data(), std::min(chunk, rows - first) * columns);
@@ -137,6 +91,7 @@ Result<void> scale_module(Module& module, double scale) {
         scale_all(term.add, factor);
     }
     for (InputTerm& term : module.inputs) scale_all(term.gain, factor);
+    for (StateLayer& state : module.states) state.scale *= factor;
     for (NormTerm& term : module.norms) scale_all(term.delta, factor);
     if (module.embedding) {
         module.embedding->scale *= factor;

@@ -125,19 +125,17 @@ std::optional<TemplateSource> own_source(const FolderText& module, const FolderT
 // ---------------------------------------------------------------- tokenizers
 
 // Slice by slice: a tokenizer of 20 MB must not be held twice.
-bool same_bytes(const fs::path& left, const fs::path& base_folder, const char* name) {
+bool base_folder_has_same(const ReadOnlyFile& a, const fs::path& base_folder, const char* name) {
     if (base_folder.empty()) return false;
-    const fs::path right = base_folder / name;
-    const auto a = ReadOnlyFile::open(left);
-    const auto b = ReadOnlyFile::open(right);
-    if (!a || !b || a->size() != b->size()) return false;
+    const auto b = ReadOnlyFile::open(base_folder / name);
+    if (!b || a.size() != b->size()) return false;
     std::vector<std::byte> bytes_a(1 << 16);
     std::vector<std::byte> bytes_b(1 << 16);
-    for (std::uint64_t at = 0; at < a->size(); at += bytes_a.size()) {
-        const std::size_t count = std::min<std::uint64_t>(bytes_a.size(), a->size() - at);
+    for (std::uint64_t at = 0; at < a.size(); at += bytes_a.size()) {
+        const std::size_t count = std::min<std::uint64_t>(bytes_a.size(), a.size() - at);
         const std::span<std::byte> from_a(bytes_a.data(), count);
         const std::span<std::byte> from_b(bytes_b.data(), count);
-        if (!a->read(at, from_a) || !b->read(at, from_b) || !std::equal(from_a.begin(), from_a.end(), from_b.begin()))
+        if (!a.read(at, from_a) || !b->read(at, from_b) || !std::equal(from_a.begin(), from_a.end(), from_b.begin()))
             return false;
     }
     return true;
@@ -152,7 +150,9 @@ Result<TokenizerFacts> base_facts(const fs::path& folder) {
     std::error_code failed;
     if (folder.empty() || !fs::is_regular_file(folder / "tokenizer.json", failed))
         return make_error(Errc::invalid_module, "the base has no tokenizer.json to hold it against");
-    auto facts = read_tokenizer_facts(folder / "tokenizer.json", "the base's tokenizer.json");
+    const auto file = ReadOnlyFile::open(folder / "tokenizer.json");
+    if (!file) return make_error(Errc::invalid_module, "the base's tokenizer.json cannot be read");
+    auto facts = read_tokenizer_facts(*file, "the base's tokenizer.json");
     if (!facts) return facts;
     if (const auto bytes = read_file(folder / "tokenizer_config.json", kMaxConfigBytes))
         if (const auto config = parse_json_object(*bytes, "tokenizer_config.json"))
@@ -173,9 +173,8 @@ Result<void> take_new_tokens(const AddedTokenFacts& module, const AddedTokenFact
     return {};
 }
 
-Result<void> compare_tokenizer(const fs::path& file, const std::string& name, const fs::path& base_folder,
+Result<void> compare_tokenizer(const ReadOnlyFile& file, const std::string& name, const fs::path& base_folder,
                                AddedTokenFacts& added) {
-    if (same_bytes(file, base_folder, "tokenizer.json")) return {};
     const auto base = base_facts(base_folder);
     if (!base) return other_tokenizer(name, base.error().message);
     const auto own = read_tokenizer_facts(file, name);
@@ -194,11 +193,12 @@ Result<void> compare_tokenizer(const fs::path& file, const std::string& name, co
 }
 
 /// Tokens that only tokenizer_config.json lists count as well.
-Result<void> compare_decoder(const fs::path& file, const std::string& name, const fs::path& base_folder,
+Result<void> compare_decoder(const ReadOnlyFile& file, const std::string& name, const fs::path& base_folder,
                              AddedTokenFacts& added) {
-    const auto bytes = read_file(file, kMaxConfigBytes);
-    if (!bytes) return make_error(Errc::invalid_module, name + " cannot be read");
-    const auto config = parse_json_object(*bytes, name);
+    if (file.size() > kMaxConfigBytes) return make_error(Errc::invalid_module, name + " is too large");
+    std::vector<std::byte> bytes(file.size());
+    if (!file.read(0, bytes)) return make_error(Errc::invalid_module, name + " cannot be read");
+    const auto config = parse_json_object(bytes, name);
     if (!config) return config.error();
     const AddedTokenFacts own = added_tokens_decoder(*config);
     if (own.empty()) return {};
@@ -262,14 +262,15 @@ Result<AddedTokenFacts> own_added_tokens(const PackageFiles& files, const std::s
             const bool is_config = name == std::string("tokenizer_config.json");
             // The slow tokenizers' files only feed tokenizer.json, which decides where it is there.
             if (!files.has(relative) || (fast && !is_config && name != std::string("tokenizer.json"))) continue;
-            const auto file = files.resolve(relative);
-            if (!file) return file.error();
+            const auto content = files.look(relative);
+            if (!content) return content.error();
+            if (base_folder_has_same(*content, base_folder, name)) continue;
             Result<void> same;
             if (name == std::string("tokenizer.json"))
-                same = compare_tokenizer(*file, relative, base_folder, added);
+                same = compare_tokenizer(*content, relative, base_folder, added);
             else if (is_config)
-                same = compare_decoder(*file, relative, base_folder, added);
-            else if (!same_bytes(*file, base_folder, name))
+                same = compare_decoder(*content, relative, base_folder, added);
+            else
                 same = other_tokenizer(relative, "it is not the base's");
             if (!same) return same.error();
         }

@@ -1,9 +1,12 @@
 #include "engine/module/tokenizer_facts.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
-#include <fstream>
 #include <functional>
+#include <istream>
+#include <span>
+#include <streambuf>
 #include <string_view>
 #include <vector>
 
@@ -136,16 +139,35 @@ private:
     std::string content_;
 };
 
+/// A file as a stream; one that shrinks while it is read just ends.
+class FileBuffer : public std::streambuf {
+public:
+    explicit FileBuffer(const ReadOnlyFile& file) : file_(file), bytes_(64u << 10) {}
+
+protected:
+    int_type underflow() override {
+        const std::uint64_t count = std::min<std::uint64_t>(bytes_.size(), file_.size() - at_);
+        const std::span<char> some(bytes_.data(), count);
+        if (count == 0 || !file_.read(at_, std::as_writable_bytes(some))) return traits_type::eof();
+        at_ += count;
+        setg(bytes_.data(), bytes_.data(), bytes_.data() + count);
+        return traits_type::to_int_type(bytes_.front());
+    }
+
+private:
+    const ReadOnlyFile& file_;
+    std::vector<char> bytes_;
+    std::uint64_t at_ = 0;
+};
+
 }  // namespace
 
-Result<TokenizerFacts> read_tokenizer_facts(const std::filesystem::path& path, const std::string& name) {
-    std::error_code failed;
-    const auto bytes = std::filesystem::file_size(path, failed);
-    if (failed || bytes > kMaxBytes)
-        return make_error(Errc::invalid_module, name + (failed ? " cannot be read" : " is larger than 256 MiB"));
-    std::ifstream file(path, std::ios::binary);
+Result<TokenizerFacts> read_tokenizer_facts(const ReadOnlyFile& file, const std::string& name) {
+    if (file.size() > kMaxBytes) return make_error(Errc::invalid_module, name + " is larger than 256 MiB");
+    FileBuffer buffer(file);
+    std::istream stream(&buffer);
     FactReader reader;
-    if (!nlohmann::json::sax_parse(file, &reader))
+    if (!nlohmann::json::sax_parse(stream, &reader))
         return make_error(Errc::invalid_module, name + " is no tokenizer.json");
     return std::move(reader.facts);
 }

@@ -2,10 +2,10 @@
 
 #include "attune/ids.hpp"
 #include "attune/result.hpp"
+#include "engine/files/safetensors.hpp"
 #include "engine/module/json_text.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 
@@ -31,7 +31,7 @@ struct TokenizerFacts {
 };
 
 /// Reads the file as a stream: a vocabulary of 20 MB is never in memory. Errors name `name`, not the path.
-Result<TokenizerFacts> read_tokenizer_facts(const std::filesystem::path& file, const std::string& name);
+Result<TokenizerFacts> read_tokenizer_facts(const ReadOnlyFile& file, const std::string& name);
 
 /// `added_tokens_decoder` of a tokenizer_config.json; empty when it has none.
 AddedTokenFacts added_tokens_decoder(const OrderedJson& config);

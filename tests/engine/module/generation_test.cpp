@@ -124,7 +124,7 @@ TEST_CASE_METHOD(ModuleFolder, "a source changes when any file read for effect d
 TEST_CASE_METHOD(ModuleFolder, "files that change while they are read are an error", "[engine][module]") {
     write();
     const auto opened = [&] {
-        auto files = PackageFiles::open_folder(path(), {});
+        auto files = PackageFiles::open(path(), {});
         REQUIRE(files);
         REQUIRE(files->open("adapter_config.json"));
         REQUIRE(files->open("adapter_model.safetensors"));

@@ -125,7 +125,8 @@ TEST_CASE_METHOD(ModuleFolder, "layers_to_transform and exclude_modules leave la
     CHECK(load(*this)->pairs.size() == 1);
 }
 
-TEST_CASE_METHOD(ModuleFolder, "host bytes are what the vectors hold, and no more than the look promised", "[engine][module]") {
+TEST_CASE_METHOD(ModuleFolder, "host bytes are what the vectors hold, and no more than the look promised",
+                 "[engine][module]") {
     write();
     const auto header = inspect_module(path(), small_base(), {});
     REQUIRE(header);

@@ -113,22 +113,59 @@ TEST_CASE_METHOD(PackageFolder, "a checkpoint that cannot be compared yet is wai
     CHECK(load()->base_match == "unverified");
 }
 
-TEST_CASE_METHOD(PackageFolder, "parts that are not served yet are refused by name", "[engine][module]") {
-    for (const auto& [key, value, what] : {std::tuple{"state", Json{{"path", "state.safetensors"}}, "a state"},
-                                           std::tuple{"members", Json::array({{{"name", "code"}}}), "members"},
-                                           std::tuple{"requires", Json::array({"code@1.2.0"}), "required modules"}}) {
-        manifest[key] = value;
-        CHECK(fault() == std::string("module_config.json: packages with ") + what + " are not supported yet");
-        manifest.erase(key);
-    }
-    manifest["combine"] = "parallel";
-    CHECK(fault().find("combine is for packages with members only") != std::string::npos);
-    manifest["combine"] = "sequence";
-    manifest["requires"] = Json::array();
+TEST_CASE_METHOD(PackageFolder, "order, requirements and members are read, or refused by key", "[engine][module]") {
     manifest["order"] = 20;
-    CHECK(fault().empty());
-    manifest["adapter"]["path"] = "adapter.gguf";
-    CHECK(fault().find("GGUF adapters are not supported yet") != std::string::npos);
+    manifest["requires"] = {"code@1.2.0", "tone"};
+    write_manifest();
+    const auto header = inspect_module(path(), base, limits);
+    REQUIRE(header);
+    CHECK(header->order == 20);
+    CHECK(header->needs == std::vector<Requirement>{{"code", "1.2.0"}, {"tone", ""}});
+    CHECK(load()->needs == header->needs);
+    const auto refused = [&](const char* key, const Json& value, const std::string& expected) {
+        const Json before = manifest;
+        manifest[key] = value;
+        const std::string message = fault();
+        CAPTURE(message);
+        CHECK(message.find(expected) != std::string::npos);
+        manifest = before;
+    };
+    refused("order", 1.5, "order is 1.5");
+    refused("requires", Json::array({"code@"}), "requires holds \"code@\"");
+    refused("requires", Json::array({"legal"}), "requires names the module itself");
+    refused("combine", "parallel", "combine is for packages with members only");
+    refused("combine", "mean", "combine is for packages with members only");
+    refused("members", Json::array({{{"name", "code"}}}), "members and adapter exclude each other");
+    refused("state", Json{{"path", "state.safetensors"}}, "state.kind is null, it may be vector, linear, bottleneck");
+    refused("adapter", nullptr, "it has neither adapter nor state nor members");
+}
+
+TEST_CASE_METHOD(PackageFolder, "a composition lists its members and has no content of its own", "[engine][module]") {
+    manifest = {{"format", 1},
+                {"name", "both"},
+                {"members", Json::array({{{"name", "code"}, {"weight", 0.5}}, {{"name", "legal"}}})},
+                {"combine", "parallel"}};
+    write_manifest();
+    const auto header = inspect_module(path(), base, limits);
+    REQUIRE(header);
+    CHECK(header->kind == "composition");
+    REQUIRE(header->members.size() == 2);
+    CHECK(header->members[0].name == "code");
+    CHECK(header->members[0].weight == 0.5);
+    CHECK(header->members[1].weight == 1.0);
+    CHECK(header->combine == Combine::parallel);
+    CHECK(load_module("m", path(), base, limits).error().code == Errc::invalid_module);
+    for (const auto& [members, expected] :
+         {std::pair{Json::array({{{"name", "both"}}}), "without a usable name"},
+          {Json::array({{{"name", "a"}}, {{"name", "a"}}}), "names \"a\" twice"},
+          {Json::array({{{"name", "a"}, {"weight", 101}}}), "the weight of member \"a\" is 101"},
+          {Json::array({"a"}), "not {name, weight}"}}) {
+        manifest["members"] = members;
+        write_manifest();
+        const auto look = inspect_module(path(), base, limits);
+        REQUIRE_FALSE(look);
+        CHECK(look.error().message.find(expected) != std::string::npos);
+    }
 }
 
 TEST_CASE_METHOD(PackageFolder, "an adapter's path stays inside its package", "[engine][module]") {
@@ -163,7 +200,7 @@ TEST_CASE_METHOD(PackageFolder, "a manifest that says something else is refused 
     named("name", nullptr, "name is missing");
     named("name", 5, "name is 5, not a text");
     named("adaptor", 1, "unknown key \"adaptor\"");
-    named("adapter", nullptr, "adapter is missing");
+    named("adapter", nullptr, "it has neither adapter nor state nor members");
     named("adapter", Json{{"path", "adapter"}, {"weight", 1}}, "unknown key \"adapter.weight\"");
     named("adapter", Json{{"path", "adapter"}, {"scale", "1"}}, "adapter.scale is \"1\", not a number");
     named("adapter", Json{{"path", "adapter"}, {"scale", 1e300}}, "adapter.scale is 1e+300, not a number");

@@ -52,7 +52,7 @@ TEST_CASE_METHOD(RefusedFolder, "a missing folder is not found, and its path is 
 
 TEST_CASE_METHOD(RefusedFolder, "a folder without weights or config is refused by what is missing",
                  "[engine][module][A13]") {
-    CHECK(refused().message == "the folder has neither module_config.json nor adapter_config.json");
+    CHECK(refused().message == "the module has neither module_config.json nor adapter_config.json");
     write_text("adapter_config.json", config.dump());
     CHECK(refused().message == "adapter_model.safetensors is missing");
     CHECK(refused().code == Errc::invalid_module);
@@ -63,17 +63,6 @@ TEST_CASE_METHOD(RefusedFolder, "pickles are never opened", "[engine][module][E1
     CHECK(refused().message.rfind("adapter_model.bin is a pickle", 0) == 0);
     write_text("adapter_config.json", config.dump());
     CHECK(refused().message.rfind("adapter_model.bin is a pickle", 0) == 0);
-}
-
-TEST_CASE_METHOD(RefusedFolder, "module forms of later versions are named", "[engine][module]") {
-    write_text("x.gguf", "GGUF");
-    write_text("x.attune", "tar");
-    const auto fault_of = [&](const char* name) {
-        const auto module = load_module("m", path() / name, small_base(), limits);
-        return module ? "" : module.error().message;
-    };
-    CHECK(fault_of("x.gguf") == "GGUF modules are not supported yet");
-    CHECK(fault_of("x.attune") == "packed modules (.attune) are not supported yet");
 }
 
 TEST_CASE_METHOD(RefusedFolder, "a module that adapts nothing is refused", "[engine][module][B1]") {
