@@ -39,16 +39,27 @@ const std::array<std::string, 256>& byte_characters() {
     return characters;
 }
 
-std::optional<std::string> bytes_of_alphabet(std::string_view text) {
+bool append_bytes_of_alphabet(std::string_view text, std::string& out) {
     static const std::array<int, 324> inverse = make_inverse();
-    std::string bytes;
-    bytes.reserve(text.size());
+    const std::size_t before = out.size();
+    out.resize(before + text.size());  // enough: no character is shorter than the byte it stands for
+    char* to = out.data() + before;
     for (std::size_t at = 0; at < text.size();) {
         const CodePoint point = code_point_at(text, at);
-        if (point.value >= inverse.size() || inverse[point.value] < 0) return std::nullopt;
-        bytes.push_back(static_cast<char>(inverse[point.value]));
+        if (point.value >= inverse.size() || inverse[point.value] < 0) {
+            out.resize(before);
+            return false;
+        }
+        *to++ = static_cast<char>(inverse[point.value]);
         at += point.bytes;
     }
+    out.resize(static_cast<std::size_t>(to - out.data()));
+    return true;
+}
+
+std::optional<std::string> bytes_of_alphabet(std::string_view text) {
+    std::string bytes;
+    if (!append_bytes_of_alphabet(text, bytes)) return std::nullopt;
     return bytes;
 }
 

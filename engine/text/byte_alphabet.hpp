@@ -12,5 +12,7 @@ const std::array<std::string, 256>& byte_characters();
 
 /// The bytes a token's text stands for; nothing when a character is not in the alphabet.
 std::optional<std::string> bytes_of_alphabet(std::string_view text);
+/// Appends them; false, with `out` as it was, when a character is not in the alphabet.
+bool append_bytes_of_alphabet(std::string_view text, std::string& out);
 
 }  // namespace attune

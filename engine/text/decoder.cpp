@@ -55,8 +55,8 @@ public:
 
 private:
     static std::string to_bytes(std::string_view text) {
-        auto bytes = bytes_of_alphabet(text);
-        return bytes ? std::move(*bytes) : std::string(text);
+        std::string bytes;
+        return append_bytes_of_alphabet(text, bytes) ? bytes : std::string(text);
     }
     struct State final : CopyableState<State> {
         void push(Part part, std::vector<Part>& out) override {
@@ -365,13 +365,17 @@ public:
 
 private:
     struct ChainState final : State {
-        void push(std::string_view token, std::string& out) override { run({Part{std::string(token), true}}, 0, out); }
+        void push(std::string_view token, std::string& out) override {
+            parts_.clear();
+            parts_.push_back({std::string(token), true});
+            run(0, out);
+        }
         void finish(std::string& out) override {
             // Each step's rest passes through all later steps before those finish.
             for (std::size_t i = 0; i < steps.size(); ++i) {
-                std::vector<Part> rest;
-                steps[i]->finish(rest);
-                run(std::move(rest), i + 1, out);
+                parts_.clear();
+                steps[i]->finish(parts_);
+                run(i + 1, out);
             }
         }
         std::unique_ptr<State> clone() const override {
@@ -379,15 +383,21 @@ private:
             for (const auto& step : steps) copy->steps.push_back(step->clone());
             return copy;
         }
-        void run(std::vector<Part> parts, std::size_t from, std::string& out) {
-            for (std::size_t i = from; i < steps.size(); ++i) {
-                std::vector<Part> next;
-                for (Part& part : parts) steps[i]->push(std::move(part), next);
-                parts = std::move(next);
-            }
-            for (const Part& part : parts) out += part.text;
-        }
         std::vector<std::unique_ptr<StepState>> steps;
+
+    private:
+        /// Sends parts_ through the steps from `from` on.
+        void run(std::size_t from, std::string& out) {
+            for (std::size_t i = from; i < steps.size(); ++i) {
+                next_.clear();
+                for (Part& part : parts_) steps[i]->push(std::move(part), next_);
+                std::swap(parts_, next_);
+            }
+            for (const Part& part : parts_) out += part.text;
+        }
+        // Between two calls these are nothing but room that need not be allocated again.
+        std::vector<Part> parts_;
+        std::vector<Part> next_;
     };
     std::vector<std::unique_ptr<const Step>> steps_;
 };

@@ -67,10 +67,9 @@ std::string map_text(std::string_view text, int options) {
 }
 
 bool is_ascii(std::string_view text) {
-    for (const char c : text) {
-        if (static_cast<unsigned char>(c) >= 0x80) return false;
-    }
-    return true;
+    unsigned char all = 0;  // without a branch in the loop, so that it is done many bytes at a time
+    for (const char c : text) all |= static_cast<unsigned char>(c);
+    return all < 0x80;
 }
 
 utf8proc_category_t category(char32_t code_point) {
@@ -117,10 +116,10 @@ bool contains(const std::vector<CodeRange>& table, char32_t code_point) {
 }
 
 bool is_valid_utf8(std::string_view text) {
-    while (!text.empty()) {
-        const Scan step = scan(text);
+    for (std::size_t at = 0; at < text.size();) {
+        const Scan step = scan(text.substr(at));
         if (!step.ok) return false;
-        text.remove_prefix(step.bytes);
+        at += step.bytes;
     }
     return true;
 }
@@ -184,19 +183,32 @@ void LossyUtf8::push(std::string_view bytes, std::string& out) {
         bytes = joined;
         held_.clear();
     }
-    while (!bytes.empty()) {
-        const Scan step = scan(bytes);
+    std::size_t sent = 0;
+    std::size_t at = 0;
+    while (at < bytes.size()) {
+        if (static_cast<unsigned char>(bytes[at]) < 0x80) {
+            ++at;
+            continue;
+        }
+        const std::string_view rest = bytes.substr(at);
+        const Scan step = scan(rest);
+        if (step.ok) {
+            at += step.bytes;
+            continue;
+        }
+        out.append(bytes.substr(sent, at - sent));
         // A surrogate's first two bytes are already wrong, but Python's decoder waits for the third; so do we.
-        const bool surrogate = bytes.size() == 2 && bytes[0] == '\xED' &&
-                               static_cast<unsigned char>(bytes[1]) >= 0xA0 &&
-                               static_cast<unsigned char>(bytes[1]) <= 0xBF;
+        const bool surrogate = rest.size() == 2 && rest[0] == '\xED' && static_cast<unsigned char>(rest[1]) >= 0xA0 &&
+                               static_cast<unsigned char>(rest[1]) <= 0xBF;
         if (step.unfinished || surrogate) {
-            held_ = std::string(bytes);
+            held_ = std::string(rest);
             return;
         }
-        out.append(step.ok ? bytes.substr(0, step.bytes) : kReplacement);
-        bytes.remove_prefix(step.bytes);
+        out.append(kReplacement);
+        at += step.bytes;
+        sent = at;
     }
+    out.append(bytes.substr(sent));
 }
 
 void LossyUtf8::flush(std::string& out) {
