@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include <random>
+#include <span>
+#include <string_view>
 #include <utility>
 
 namespace attune {
@@ -12,28 +14,77 @@ namespace {
 
 using nlohmann::json;
 
+/// What a prompt and its answer share.
+struct Room {
+    int tokens = 0;
+    std::string what;
+};
+
+Room room_of(const PrepareParts& parts) {
+    if (parts.kv_positions > 0 && parts.kv_positions < parts.max_model_len)
+        return {parts.kv_positions, "the KV cache of "};
+    return {parts.max_model_len, "the model's context of "};
+}
+
 std::uint64_t draw_seed() {
     thread_local std::mt19937_64 source{std::random_device{}()};
     return source();
 }
 
+/// Whether so many tokens and the answer fit. `at_least`: the count is a lower bound.
+Result<void> check_length(const PrepareParts& parts, const SamplingParams& sampling, int tokens, bool at_least) {
+    const Room room = room_of(parts);
+    const auto exceeded = [](std::string text) {
+        return make_error(Errc::context_exceeded, std::move(text), "prompt");
+    };
+    const std::string prompt_size =
+        std::string("the prompt has ") + (at_least ? "at least " : "") + std::to_string(tokens) + " tokens";
+    if (parts.limits.prompt_tokens > 0 && tokens > parts.limits.prompt_tokens)
+        return exceeded(prompt_size + ", the limit is " + std::to_string(parts.limits.prompt_tokens));
+    if (!sampling.max_tokens) {
+        if (tokens < room.tokens) return {};
+        return exceeded(prompt_size + ", which leaves no room in " + room.what + std::to_string(room.tokens));
+    }
+    // 64 bits: max_tokens is the client's and may be near the int's end.
+    if (static_cast<std::int64_t>(tokens) + *sampling.max_tokens > room.tokens)
+        return exceeded(prompt_size + " and max_tokens is " + std::to_string(*sampling.max_tokens) +
+                        ": together they exceed " + room.what + std::to_string(room.tokens));
+    return {};
+}
+
+/// A text up to here is encoded in about a millisecond, so its error may name the exact count.
+constexpr std::size_t kShortText = 16 * 1024;  // bytes
+
+/// `sampling` given: a long text that cannot fit is refused before it is encoded.
+Result<std::vector<TokenId>> encode(const PrepareParts& parts, std::string_view text, bool add_special_tokens,
+                                    std::span<const TextSpan> literal, const SamplingParams* sampling) {
+    if (sampling != nullptr && text.size() > kShortText) {
+        const auto fits = check_length(parts, *sampling, parts.tokenizer->min_tokens(text), /*at_least=*/true);
+        if (!fits) return fits.error();
+    }
+    return parts.tokenizer->encode(text, add_special_tokens, literal);
+}
+
 Result<std::vector<TokenId>> tokenize_chat(const PrepareParts& parts, const ChatPrompt& chat,
-                                           const ChatTemplate* own_template) {
+                                           const ChatTemplate* own_template, const SamplingParams* sampling) {
     const ChatTemplate* chat_template = own_template != nullptr ? own_template : parts.chat_template.get();
     if (!parts.tokenizer || chat_template == nullptr)
         return make_error(Errc::invalid_argument, "this model has no chat template: use /v1/completions", "messages");
     auto rendered = chat_template->render(chat);
     if (!rendered) return rendered.error();
     // The template writes BOS and the like itself, so the tokenizer adds nothing.
-    return parts.tokenizer->encode(rendered->text, false, rendered->literal);
+    return encode(parts, rendered->text, false, rendered->literal, sampling);
 }
 
 /// A text that begins with the BOS already gets no second one.
-std::vector<TokenId> tokenize_text(const Tokenizer& tokenizer, const TextPrompt& prompt) {
-    auto ids = tokenizer.encode(prompt.text, prompt.add_special_tokens);
-    if (!prompt.add_special_tokens || ids.size() < 2 || ids[0] != ids[1] || !tokenizer.is_special(ids[0])) return ids;
+Result<std::vector<TokenId>> tokenize_text(const PrepareParts& parts, const TextPrompt& prompt,
+                                           const SamplingParams* sampling) {
+    const Tokenizer& tokenizer = *parts.tokenizer;
+    auto ids = encode(parts, prompt.text, prompt.add_special_tokens, {}, sampling);
+    if (!ids || !prompt.add_special_tokens || ids->size() < 2) return ids;
+    if ((*ids)[0] != (*ids)[1] || !tokenizer.is_special((*ids)[0])) return ids;
     const auto added = tokenizer.encode("", /*add_special_tokens=*/true);
-    if (!added.empty() && added.front() == ids[0]) ids.erase(ids.begin());
+    if (!added.empty() && added.front() == ids->front()) ids->erase(ids->begin());
     return ids;
 }
 
@@ -47,30 +98,26 @@ Result<std::vector<TokenId>> checked_ids(const PrepareParts& parts, const std::v
     return ids;
 }
 
+Result<std::vector<TokenId>> tokenize(const PrepareParts& parts, const Prompt& prompt,
+                                      const ChatTemplate* chat_template, const SamplingParams* sampling) {
+    Result<std::vector<TokenId>> ids = std::vector<TokenId>{};
+    if (const auto* chat = std::get_if<ChatPrompt>(&prompt))
+        ids = tokenize_chat(parts, *chat, chat_template, sampling);
+    else if (const auto* tokens = std::get_if<TokenPrompt>(&prompt))
+        ids = checked_ids(parts, tokens->ids);
+    else if (!parts.tokenizer)
+        return make_error(Errc::invalid_argument, "this model has no tokenizer: give the prompt as token ids",
+                          "prompt");
+    else
+        ids = tokenize_text(parts, std::get<TextPrompt>(prompt), sampling);
+    if (ids && ids->empty()) return make_error(Errc::invalid_argument, "the prompt is empty", "prompt");
+    return ids;
+}
+
 Result<void> fit_length(const PrepareParts& parts, PreparedPrompt& prompt) {
     const int tokens = static_cast<int>(prompt.ids.size());
-    int limit = parts.max_model_len;
-    std::string what = "the model's context of ";
-    if (parts.kv_positions > 0 && parts.kv_positions < limit) {
-        limit = parts.kv_positions;
-        what = "the KV cache of ";
-    }
-    const auto exceeded = [](std::string text) {
-        return make_error(Errc::context_exceeded, std::move(text), "prompt");
-    };
-    const std::string prompt_size = "the prompt has " + std::to_string(tokens) + " tokens";
-    if (parts.limits.prompt_tokens > 0 && tokens > parts.limits.prompt_tokens)
-        return exceeded(prompt_size + ", the limit is " + std::to_string(parts.limits.prompt_tokens));
-    SamplingParams& sampling = prompt.sampling;
-    if (!sampling.max_tokens) {
-        if (tokens >= limit) return exceeded(prompt_size + ", which leaves no room in " + what + std::to_string(limit));
-        sampling.max_tokens = limit - tokens;
-        return {};
-    }
-    // 64 bits: max_tokens is the client's and may be near the int's end.
-    if (static_cast<std::int64_t>(tokens) + *sampling.max_tokens > limit)
-        return exceeded(prompt_size + " and max_tokens is " + std::to_string(*sampling.max_tokens) +
-                        ": together they exceed " + what + std::to_string(limit));
+    if (auto fits = check_length(parts, prompt.sampling, tokens, /*at_least=*/false); !fits) return fits;
+    if (!prompt.sampling.max_tokens) prompt.sampling.max_tokens = room_of(parts).tokens - tokens;
     return {};
 }
 
@@ -99,7 +146,7 @@ Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
     }
     out.sampling = request.sampling;
     if (auto valid = validate(out.sampling, parts.vocab_size, parts.limits); !valid) return valid.error();
-    auto ids = tokenize_prompt(parts, request.prompt, task.chat_template.get());
+    auto ids = tokenize(parts, request.prompt, task.chat_template.get(), &out.sampling);
     if (!ids) return ids.error();
     out.ids = std::move(*ids);
     if (auto fits = fit_length(parts, out); !fits) return fits.error();
@@ -111,18 +158,7 @@ Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
 
 Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt,
                                              const ChatTemplate* chat_template) {
-    Result<std::vector<TokenId>> ids = std::vector<TokenId>{};
-    if (const auto* chat = std::get_if<ChatPrompt>(&prompt))
-        ids = tokenize_chat(parts, *chat, chat_template);
-    else if (const auto* tokens = std::get_if<TokenPrompt>(&prompt))
-        ids = checked_ids(parts, tokens->ids);
-    else if (!parts.tokenizer)
-        return make_error(Errc::invalid_argument, "this model has no tokenizer: give the prompt as token ids",
-                          "prompt");
-    else
-        ids = tokenize_text(*parts.tokenizer, std::get<TextPrompt>(prompt));
-    if (ids && ids->empty()) return make_error(Errc::invalid_argument, "the prompt is empty", "prompt");
-    return ids;
+    return tokenize(parts, prompt, chat_template, nullptr);
 }
 
 std::string routing_text(const Prompt& prompt) {

@@ -110,6 +110,8 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
         std::string& text = model.texts_[static_cast<std::size_t>(id)];
         text = std::move(token);
         model.ids_[text] = id;
+        model.longest_bytes_ = std::max(model.longest_bytes_, text.size());
+        model.longest_characters_ = std::max(model.longest_characters_, count_code_points(text));
     }
     model.merges_.reserve(config.merges.size());
     std::string joined;
@@ -186,6 +188,26 @@ void BpeModel::encode(std::string_view piece, bool raw_bytes, std::vector<TokenI
     std::copy(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(), slot.ids.begin());
 }
 
+bool BpeModel::takes_bytes_apart() const {
+    return unknown_id_ < 0 && !config_.byte_fallback && config_.continuing_prefix.empty() && config_.end_suffix.empty();
+}
+
+std::size_t BpeModel::most_bytes_per_id(bool raw_bytes) const {
+    if (raw_bytes && takes_bytes_apart()) return longest_characters_;
+    const bool has_all_bytes =
+        config_.byte_fallback && std::ranges::all_of(fallback_ids_, [](TokenId id) { return id >= 0; });
+    const bool has_unknown = unknown_id_ >= 0 && !config_.fuse_unknown;
+    constexpr std::size_t kCharacterBytes = 4;  // an unknown character
+    return has_all_bytes || has_unknown ? std::max(longest_bytes_, kCharacterBytes) : 0;
+}
+
+std::size_t BpeModel::kept_bytes(std::string_view text, bool raw_bytes) const {
+    if (!raw_bytes || !takes_bytes_apart()) return text.size();
+    std::size_t kept = 0;
+    for (const char byte : text) kept += byte_ids_[static_cast<unsigned char>(byte)] >= 0;
+    return kept;
+}
+
 void BpeModel::encode_uncached(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const {
     if (config_.ignore_merges) {
         std::string mapped;
@@ -199,9 +221,7 @@ void BpeModel::encode_uncached(std::string_view piece, bool raw_bytes, std::vect
     }
     thread_local std::vector<TokenId> symbols;
     symbols.clear();
-    const bool by_bytes = raw_bytes && unknown_id_ < 0 && !config_.byte_fallback && config_.continuing_prefix.empty() &&
-                          config_.end_suffix.empty();
-    if (by_bytes) {
+    if (raw_bytes && takes_bytes_apart()) {
         symbols_of_bytes(piece, symbols);
     } else if (raw_bytes) {
         std::string mapped;

@@ -41,6 +41,8 @@ public:
     std::optional<TokenId> id_of(std::string_view token) const override;
     std::string_view text_of(TokenId id) const override;
     int id_limit() const override { return static_cast<int>(texts_.size()); }
+    std::size_t most_bytes_per_id(bool raw_bytes) const override;
+    std::size_t kept_bytes(std::string_view text, bool raw_bytes) const override;
 
 private:
     struct Merge {
@@ -69,6 +71,8 @@ private:
     struct PieceCache;
 
     BpeModel() = default;
+    /// Each byte of a raw piece is a symbol of its own or is lost.
+    bool takes_bytes_apart() const;
     void encode_uncached(std::string_view piece, bool raw_bytes, std::vector<TokenId>& ids) const;
     void symbols_of_bytes(std::string_view piece, std::vector<TokenId>& symbols) const;
     void symbols_of_text(std::string_view piece, std::vector<TokenId>& symbols) const;
@@ -82,7 +86,9 @@ private:
     std::array<TokenId, 256> byte_ids_{};      // by raw byte through the alphabet; -1: no token
     std::array<TokenId, 256> fallback_ids_{};  // <0xNN>; -1: no token
     TokenId unknown_id_ = -1;
-    std::uint64_t serial_ = 0;  // tells the models of one process apart in the thread's cache
+    std::size_t longest_bytes_ = 0;       // of any token's text
+    std::size_t longest_characters_ = 0;  // one character of the alphabet is one raw byte
+    std::uint64_t serial_ = 0;            // tells the models of one process apart in the thread's cache
 };
 
 }  // namespace attune

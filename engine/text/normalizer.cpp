@@ -37,6 +37,9 @@ class UnicodeForm final : public Normalizer {
 public:
     explicit UnicodeForm(NormalForm form) : form_(form) {}
 
+    /// Worst are letters of the supplementary planes that are compatible with ASCII ones.
+    std::size_t most_bytes_to_one() const override { return 4; }
+
     void apply(NormalText& text) const override {
         if (!text.tracked) {
             text.text = normalized(text.text);
@@ -76,6 +79,7 @@ private:
 
 class Lowercase final : public Normalizer {
 public:
+    std::size_t most_bytes_to_one() const override { return 3; }  // the Kelvin sign
     void apply(NormalText& text) const override {
         map_characters(text, [](char32_t c, std::string& out) {
             if (c == 0x130) {  // the only character whose lower case is two
@@ -106,6 +110,7 @@ public:
 
 class ByteLevelNormalizer final : public Normalizer {
 public:
+    std::size_t most_bytes_to_one() const override { return 1; }
     void apply(NormalText& text) const override {
         Rewriter out(text);
         for (std::size_t at = 0; at < text.text.size(); ++at) {
@@ -144,7 +149,11 @@ private:
 
 class Replace final : public Normalizer {
 public:
-    Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+    /// `shortens`: a match may be longer than what takes its place.
+    Replace(Regex pattern, std::string content, bool shortens)
+        : pattern_(std::move(pattern)), content_(std::move(content)), shortens_(shortens) {}
+
+    std::size_t most_bytes_to_one() const override { return shortens_ ? 0 : 1; }
 
     void apply(NormalText& text) const override {
         Rewriter out(text);
@@ -161,11 +170,14 @@ public:
 private:
     Regex pattern_;
     std::string content_;
+    bool shortens_;
 };
 
 class Prepend final : public Normalizer {
 public:
     explicit Prepend(std::string content) : content_(std::move(content)) {}
+
+    std::size_t most_bytes_to_one() const override { return 1; }
 
     void apply(NormalText& text) const override {
         if (text.text.empty()) return;
@@ -186,6 +198,11 @@ public:
     void apply(NormalText& text) const override {
         for (const auto& step : steps_) step->apply(text);
     }
+    std::size_t most_bytes_to_one() const override {
+        std::size_t bytes = 1;
+        for (const auto& step : steps_) bytes *= step->most_bytes_to_one();
+        return bytes;
+    }
 
 private:
     std::vector<std::unique_ptr<const Normalizer>> steps_;
@@ -195,10 +212,13 @@ using Parsed = Result<std::unique_ptr<const Normalizer>>;
 
 Parsed parse_replace(const json& config) {
     const json& pattern = config.at("pattern");
-    auto regex = pattern.contains("String") ? Regex::literal(pattern.at("String").get<std::string>())
-                                            : Regex::compile(pattern.at("Regex").get<std::string>());
+    const bool literal = pattern.contains("String");
+    const std::string text = pattern.at(literal ? "String" : "Regex").get<std::string>();
+    auto regex = literal ? Regex::literal(text) : Regex::compile(text);
     if (!regex) return regex.error();
-    return Parsed(std::make_unique<Replace>(std::move(*regex), config.at("content").get<std::string>()));
+    std::string content = config.at("content").get<std::string>();
+    const bool shortens = !literal || content.size() < text.size();
+    return Parsed(std::make_unique<Replace>(std::move(*regex), std::move(content), shortens));
 }
 
 Parsed parse_sequence(const json& config) {

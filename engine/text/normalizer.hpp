@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,6 +33,8 @@ public:
     static Result<std::unique_ptr<const Normalizer>> parse(const nlohmann::json& config);
     virtual ~Normalizer() = default;
     virtual void apply(NormalText& text) const = 0;
+    /// How many bytes of text may become one; 0: any number.
+    virtual std::size_t most_bytes_to_one() const { return 0; }
 };
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 #include "engine/text/pipeline_tokenizer.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -18,6 +19,15 @@ Literal literal_part(std::span<const TextSpan> spans, std::size_t begin, std::si
     }
     if (covered == 0) return Literal::none;
     return covered == end - begin ? Literal::wholly : Literal::partly;
+}
+
+/// Bytes that valid UTF-8 may hold.
+std::string every_byte_of_utf8() {
+    std::string bytes;
+    for (int byte = 0; byte <= 0xF4; ++byte) {
+        if (byte != 0xC0 && byte != 0xC1) bytes.push_back(static_cast<char>(byte));
+    }
+    return bytes;
 }
 
 class DecodeStream final : public Tokenizer::Stream {
@@ -48,7 +58,10 @@ private:
 
 }  // namespace
 
-PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) { index_added_tokens(); }
+PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
+    index_added_tokens();
+    most_bytes_per_id_ = most_bytes_per_id();
+}
 
 void PipelineTokenizer::index_added_tokens() {
     std::erase_if(parts_.added, [](const AddedToken& token) { return token.content.empty(); });
@@ -78,6 +91,31 @@ void PipelineTokenizer::index_added_tokens() {
         has_normalized_specials_ = has_normalized_specials_ || token->special;
     }
     after_normalizer_ = std::make_unique<AddedTokenMatcher>(std::move(normalized), contents);
+    for (const std::string& content : contents) longest_added_ = std::max(longest_added_, content.size());
+}
+
+std::size_t PipelineTokenizer::most_bytes_per_id() const {
+    const bool in_bytes = parts_.pre_tokenizer && parts_.pre_tokenizer->ends_in_bytes();
+    std::size_t longest = parts_.model->most_bytes_per_id(in_bytes);
+    if (longest == 0 || (parts_.pre_tokenizer && !parts_.pre_tokenizer->keeps_text())) return 0;
+    for (const AddedToken& token : parts_.added) {
+        if (token.lstrip || token.rstrip) return 0;  // any white space beside it goes with it
+        longest = std::max(longest, token.content.size());
+    }
+    longest = std::max(longest, longest_added_);
+    if (!parts_.normalizer) return longest;
+    // Of rewritten bytes it is not known which ones the model keeps.
+    const std::string all_bytes = every_byte_of_utf8();
+    if (parts_.model->kept_bytes(all_bytes, in_bytes) < all_bytes.size()) return 0;
+    return longest * parts_.normalizer->most_bytes_to_one();
+}
+
+int PipelineTokenizer::min_tokens(std::string_view text) const {
+    if (most_bytes_per_id_ == 0) return 0;
+    const bool in_bytes = parts_.pre_tokenizer && parts_.pre_tokenizer->ends_in_bytes();
+    const std::size_t kept = parts_.model->kept_bytes(text, in_bytes);
+    const std::size_t tokens = (kept + most_bytes_per_id_ - 1) / most_bytes_per_id_;
+    return static_cast<int>(std::min<std::size_t>(tokens, std::numeric_limits<int>::max()));
 }
 
 std::shared_ptr<const Tokenizer> PipelineTokenizer::assemble(TokenizerParts parts) {

@@ -18,6 +18,7 @@ public:
     std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override;
     std::vector<TokenId> encode(std::string_view text, bool add_special_tokens,
                                 std::span<const TextSpan> literal) const override;
+    int min_tokens(std::string_view text) const override;
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
     bool is_special(TokenId id) const override;
     std::string token_bytes(TokenId id) const override;
@@ -30,6 +31,7 @@ public:
 private:
     explicit PipelineTokenizer(TokenizerParts parts);
     void index_added_tokens();
+    std::size_t most_bytes_per_id() const;
     void encode_untouched(std::string_view text, bool at_start, std::size_t offset, std::span<const TextSpan> literal,
                           std::vector<TokenId>& ids) const;
     void encode_normalized(std::string_view text, bool at_start, Pieces& pieces, std::vector<TokenId>& ids) const;
@@ -40,6 +42,8 @@ private:
     std::unique_ptr<const AddedTokenMatcher> after_normalizer_;
     bool has_normalized_specials_ = false;
     int vocab_size_ = 0;
+    std::size_t longest_added_ = 0;      // bytes of an added token's content, normalized
+    std::size_t most_bytes_per_id_ = 0;  // of untouched text; 0: no bound
 };
 
 }  // namespace attune

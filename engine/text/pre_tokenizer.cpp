@@ -139,6 +139,7 @@ public:
     void split(const Piece& piece, Pieces& out) const override {
         split_by_regex(piece, regex_, invert_, behavior_, out.scratch);
     }
+    bool drops_text() const override { return behavior_ == Behavior::removed; }
 
 private:
     Regex regex_;
@@ -153,6 +154,7 @@ public:
     void split(const Piece& piece, Pieces& out) const override {
         split_by_character(piece, is_match_, behavior_, out.scratch);
     }
+    bool drops_text() const override { return behavior_ == Behavior::removed; }
 
 private:
     Predicate is_match_;
@@ -162,6 +164,7 @@ private:
 /// Runs of word characters and runs of others; white space is dropped.
 class WordSplit final : public PreTokenizer::Step {
 public:
+    bool drops_text() const override { return true; }
     void split(const Piece& piece, Pieces& out) const override {
         enum class Kind { none, word, other };
         Kind run = Kind::none;
@@ -189,6 +192,7 @@ public:
 class DelimiterSplit final : public PreTokenizer::Step {
 public:
     explicit DelimiterSplit(char32_t delimiter) : delimiter_(delimiter) {}
+    bool drops_text() const override { return true; }
     void split(const Piece& piece, Pieces& out) const override {
         split_by_character(
             piece, [this](char32_t c) { return c == delimiter_; }, Behavior::removed, out.scratch);
@@ -202,6 +206,7 @@ class ByteLevel final : public PreTokenizer::Step {
 public:
     ByteLevel(bool add_prefix_space, std::optional<Regex> regex, bool map_bytes)
         : add_prefix_space_(add_prefix_space), regex_(std::move(regex)), map_bytes_(map_bytes) {}
+    bool rewrites_text() const override { return map_bytes_; }
 
     void split(const Piece& piece, Pieces& out) const override {
         Piece text = piece;
@@ -233,6 +238,8 @@ public:
     enum class Prepend { always, first, never };
     Metaspace(std::string replacement, Prepend prepend, std::optional<Regex> split)
         : replacement_(std::move(replacement)), prepend_(prepend), split_(std::move(split)) {}
+    bool drops_text() const override { return replacement_.empty(); }
+    bool rewrites_text() const override { return true; }
 
     void split(const Piece& piece, Pieces& out) const override {
         std::string text;
@@ -377,6 +384,11 @@ Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::parse(const json& conf
     std::vector<std::unique_ptr<const Step>> steps;
     if (auto added = add_steps(config, true, steps); !added) return added.error();
     return Parsed(std::make_unique<PreTokenizer>(std::move(steps), last_is_byte_level(config)));
+}
+
+bool PreTokenizer::keeps_text() const {
+    return std::ranges::all_of(
+        steps_, [&](const auto& step) { return !step->drops_text() && !(ends_in_bytes_ && step->rewrites_text()); });
 }
 
 void PreTokenizer::apply(Pieces& pieces) const {

@@ -37,6 +37,9 @@ public:
         virtual ~Step() = default;
         /// Appends the parts of `piece` to out.scratch.
         virtual void split(const Piece& piece, Pieces& out) const = 0;
+        /// Whether a step takes text away, or writes other (never less) text in its place.
+        virtual bool drops_text() const { return false; }
+        virtual bool rewrites_text() const { return false; }
     };
     PreTokenizer(std::vector<std::unique_ptr<const Step>> steps, bool ends_in_bytes);
     ~PreTokenizer();
@@ -44,6 +47,8 @@ public:
     /// Splits the pieces of `pieces.list` in place.
     void apply(Pieces& pieces) const;
     bool ends_in_bytes() const { return ends_in_bytes_; }
+    /// No byte of the text is lost; of raw bytes, none becomes another.
+    bool keeps_text() const;
 
 private:
     std::vector<std::unique_ptr<const Step>> steps_;

@@ -2,6 +2,7 @@
 
 #include "attune/ids.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,11 @@ public:
     virtual std::string_view text_of(TokenId id) const = 0;
     /// One more than the largest id.
     virtual int id_limit() const = 0;
+
+    /// The most bytes of text that one id stands for; 0: there is no such bound.
+    virtual std::size_t most_bytes_per_id(bool /*raw_bytes*/) const { return 0; }
+    /// How many bytes of `text` are sure to be part of some id.
+    virtual std::size_t kept_bytes(std::string_view /*text*/, bool /*raw_bytes*/) const { return 0; }
 };
 
 }  // namespace attune

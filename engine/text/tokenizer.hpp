@@ -35,6 +35,10 @@ public:
     virtual std::vector<TokenId> encode(std::string_view text, bool add_special_tokens,
                                         std::span<const TextSpan> literal) const = 0;
 
+    /// At least so many ids come of `text`, seen without encoding it: its bytes by those of the longest token. 0 where
+    /// the tokenizer may drop or shorten text at will.
+    virtual int min_tokens(std::string_view text) const = 0;
+
     virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
     virtual bool is_special(TokenId id) const = 0;
     /// The bytes one token stands for, possibly a part of a character; an unknown id gives nothing.

@@ -49,6 +49,38 @@ TEST_CASE("prompt and max_tokens must fit the context, and the error names the s
     CHECK_FALSE(prepare(parts_of(), task_of(TokenPrompt{ids}, 2147483647)));
 }
 
+TEST_CASE("a long text that cannot fit is refused without being encoded", "[actors][prepare]") {
+    class Counting final : public FakeTokenizer {
+    public:
+        std::vector<TokenId> encode(std::string_view text, bool add_special_tokens,
+                                    std::span<const TextSpan> literal) const override {
+            ++encoded;
+            return FakeTokenizer::encode(text, add_special_tokens, literal);
+        }
+        int min_tokens(std::string_view text) const override { return static_cast<int>(text.size() / 8); }
+        mutable int encoded = 0;
+    };
+    const auto tokenizer = std::make_shared<Counting>();
+    PrepareParts parts = parts_of();
+    parts.tokenizer = tokenizer;
+    parts.max_model_len = 20000;
+    const auto over = prepare(parts, task_of(TextPrompt{std::string(200'000, 'a'), true}));
+    REQUIRE_FALSE(over);
+    CHECK(over.error().code == Errc::context_exceeded);
+    CHECK(over.error().message.find("at least 25000 tokens") != std::string::npos);
+    CHECK(over.error().message.find("context of 20000") != std::string::npos);
+    CHECK(tokenizer->encoded == 0);
+
+    // The bound alone does not exceed the limit, so the text is encoded and counted.
+    const auto exact = prepare(parts, task_of(TextPrompt{std::string(100'000, 'a'), true}));
+    REQUIRE_FALSE(exact);
+    CHECK(exact.error().message.find("has 100000 tokens") != std::string::npos);
+    CHECK(tokenizer->encoded == 1);
+    CHECK(prepare(parts, task_of(TextPrompt{std::string(18'000, 'a'), true})));
+    // /tokenize is asked for the ids themselves.
+    CHECK(tokenize_prompt(parts, TextPrompt{std::string(200'000, 'a'), true}));
+}
+
 TEST_CASE("without max_tokens an answer may fill the context", "[actors][prepare]") {
     const auto open = prepare(parts_of(), task_of(TokenPrompt{{1, 2}}, std::nullopt));
     REQUIRE(open);

@@ -226,6 +226,49 @@ TEST_CASE("a single word of ten megabytes is encoded in near-linear time", "[eng
     CHECK(large_ms < 40 * small_ms);  // a quadratic one would take 100 times as long
 }
 
+TEST_CASE("the least number of tokens is known without encoding and never more than the true one",
+          "[engine][text][tokenizer]") {
+    for (const char* name :
+         {"smollm2", "tokenizers/llama3", "tokenizers/qwen2", "tokenizers/gemma", "tokenizers/llama2",
+          "tokenizers/o200k", "tokenizers/gpt2", "tokenizers/deepseek_v3", "tokenizers/spm_unk", "tokenizers/added_zoo",
+          "tokenizers/metaspace_split", "tokenizers/mistral_v3"}) {
+        const auto tokenizer = Tokenizer::open(parity_path(name));
+        REQUIRE(tokenizer);
+        for (const json& row : read_json_lines(parity_path(name) / "corpus_expected.jsonl")) {
+            const std::string text = row.at("text");
+            INFO(name << ": " << row.at("text").dump());
+            CHECK((*tokenizer)->min_tokens(text) <= static_cast<int>(row.at("ids").size()));
+        }
+    }
+    for (const char* name :
+         {"smollm2", "tokenizers/llama3", "tokenizers/qwen2", "tokenizers/gemma", "tokenizers/llama2"}) {
+        const auto tokenizer = Tokenizer::open(parity_path(name));
+        REQUIRE(tokenizer);
+        INFO(name);
+        CHECK((*tokenizer)->min_tokens(std::string(1'000'000, 'a')) >= 1'000'000 / 1024);
+    }
+}
+
+TEST_CASE("where text may vanish there is no least number of tokens", "[engine][text][tokenizer]") {
+    const std::string text = "ababcx";
+    CHECK(made(small())->min_tokens(text) == 2);       // the longest token has 3 bytes
+    CHECK(made(small())->min_tokens("abcyyyy") == 1);  // y has no token
+    json config = small();
+    config["added_tokens"].push_back(added(20, "<ababab>", true));
+    CHECK(made(config)->min_tokens(std::string(16, 'a')) == 2);
+    config["added_tokens"][0]["rstrip"] = true;
+    CHECK(made(config)->min_tokens(text) == 0);
+    config = small();
+    config["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+    CHECK(made(config)->min_tokens(text) == 0);
+    config["normalizer"] = {{"type", "NFC"}};  // some bytes have no token, and which bytes NFC makes is not known
+    CHECK(made(config)->min_tokens(text) == 0);
+    config = small();
+    config["pre_tokenizer"] = {{"type", "Sequence"},
+                               {"pretokenizers", {{{"type", "WhitespaceSplit"}}, small()["pre_tokenizer"]}}};
+    CHECK(made(config)->min_tokens(text) == 0);
+}
+
 TEST_CASE("loading SmolLM2's tokenizer takes tens of milliseconds", "[engine][text][tokenizer]") {
     const std::string text = read_text(parity_path("smollm2") / "tokenizer.json");
     const double begin = cpu_ms();
