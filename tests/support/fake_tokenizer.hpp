@@ -25,6 +25,7 @@ public:
                                 std::span<const TextSpan> /*literal*/) const override {
         return encode(text, add_special_tokens);
     }
+    int min_tokens(std::string_view text) const override { return static_cast<int>(text.size()); }
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
         const auto pieces = stream(skip_special_tokens);
         std::string text;
