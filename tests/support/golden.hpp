@@ -111,9 +111,9 @@ struct Case {
     }
 };
 
-/// A case below golden/<model>/, e.g. ("qwen2_bias", "lora_r4"); "base" is the model alone.
-inline Case read_case(const std::string& model, const std::string& name) {
-    const auto stem = root() / "golden" / model / name;
+/// A case below <data>/golden/<model>/.
+inline Case read_case(const std::filesystem::path& data, const std::string& model, const std::string& name) {
+    const auto stem = data / "golden" / model / name;
     const nlohmann::json json = read_json(stem.string() + ".json");
     const auto tensors = read_tensors(stem.string() + ".safetensors");
     Case out{model, name, {}};
@@ -131,6 +131,9 @@ inline Case read_case(const std::string& model, const std::string& name) {
     }
     return out;
 }
+
+/// A case of the adapters' data, e.g. ("qwen2_bias", "lora_r4"); "base" is the model alone.
+inline Case read_case(const std::string& model, const std::string& name) { return read_case(root(), model, name); }
 
 /// Largest absolute difference; infinite when the sizes differ or a value is not a number.
 inline float max_difference(const std::vector<float>& a, const std::vector<float>& b) {

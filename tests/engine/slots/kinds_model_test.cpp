@@ -151,6 +151,21 @@ TEST_CASE("what comes into freed places gives the logits of fresh memory", "[eng
     CHECK(used.slots->used_bytes() == 0);
 }
 
+TEST_CASE("the plain path gives the paged one's logits under every kind of module", "[engine][slots]") {
+    const std::string name = GENERATE(from_range(golden::models()));
+    const bool torch_kernels = GENERATE(false, true);
+    KindsHouse house(name, torch_kernels);
+    std::vector<KindsSequence> all = everybody(house);
+    std::vector<std::pair<KindsSequence*, int>> wanted;
+    for (KindsSequence& one : all) wanted.emplace_back(&one, one.left());
+    const Batch batch = house.step(wanted);
+    const c10::InferenceMode guard;
+    const auto paged = house.logits(batch);
+    const auto plain = house.model->logits(house.model->forward_plain(batch, *house.slots), batch, *house.slots);
+    CAPTURE(name, torch_kernels);
+    CHECK(distance(paged, plain) < 2e-4F * std::max(1.0F, paged.abs().max().item<float>()));
+}
+
 TEST_CASE("a prefix in the cache is what plain attention sees before the sequence", "[engine][slots]") {
     const std::string name = GENERATE(from_range(golden::models()));
     const bool torch_kernels = GENERATE(false, true);

@@ -190,6 +190,26 @@ TEST_CASE_METHOD(States, "a row's bits depend neither on its neighbours nor on h
     }
 }
 
+TEST_CASE_METHOD(States, "gradients through states are the formula's", "[engine][slots][state]") {
+    const auto combine = GENERATE(Combine::sequence, Combine::parallel, Combine::interpolate);
+    ModuleSlots resident(base, options_of(torch::kFloat32, false), torch::kCPU);
+    install(resident, StateKind::bottleneck, Activation::gelu, {9, 9});
+    const auto x = torch::randn({2, base.hidden_size}, torch::requires_grad());
+    const auto zeros = torch::zeros_like(x);
+    const RowSlots both{{slots[0], 0.25F}, {slots[1], 0.75F}};
+    auto h = x;
+    auto delta = zeros;
+    resident.apply_states(1, h, delta, *resident.plan(batch_of({{}, both}, combine)));
+    (delta.defined() ? h + delta : h)[1].square().sum().backward();
+    const auto wide = x.detach().to(torch::kFloat64).requires_grad_();
+    expected({{&modules[0]->states[0], 0.25F}, {&modules[1]->states[0], 0.75F}}, combine, wide[1])
+        .square()
+        .sum()
+        .backward();
+    CHECK(x.grad()[0].eq(0).all().item<bool>());
+    CHECK(distance(x.grad()[1], wide.grad()[1]) < 1e-4F);
+}
+
 TEST_CASE_METHOD(States, "interpolated states that differ in shape are our own fault", "[engine][slots][state]") {
     const c10::InferenceMode guard;
     ModuleSlots resident(base, options_of(torch::kFloat32, false), torch::kCPU);

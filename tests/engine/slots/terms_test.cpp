@@ -32,7 +32,8 @@ torch::Tensor expected(const Applied& modules, int layer, Projection projection,
             if (!here(pair)) continue;
             torch::Tensor t = torch::zeros({pair.rank}, torch::kFloat64);
             if (pair.a.empty()) {
-                for (std::int64_t j = 0; j < x.size(0); ++j) t[j % pair.rank] += x[j];
+                for (std::int64_t j = 0; j < x.size(0); ++j)
+                    t = t + torch::one_hot(torch::tensor(j % pair.rank), pair.rank) * x[j];
             } else {
                 t = doubles(pair.a).view({pair.rank, -1}).matmul(x);
             }
@@ -47,7 +48,7 @@ torch::Tensor expected(const Applied& modules, int layer, Projection projection,
         if (projection == Projection::head && module->head_rows) {
             const auto& [tokens, rows] = *module->head_rows;
             const auto delta = doubles(rows).view({static_cast<std::int64_t>(tokens.size()), -1}).matmul(x) * weight;
-            for (std::size_t i = 0; i < tokens.size(); ++i) y[tokens[i]] += delta[static_cast<std::int64_t>(i)];
+            y = y.index_add(0, torch::tensor(std::vector<std::int64_t>(tokens.begin(), tokens.end())), delta);
         }
     }
     return y;
@@ -117,6 +118,32 @@ TEST_CASE_METHOD(Terms, "what modules do to a linear layer adds up as the formul
                 CHECK(distance(out[row] + bias, want) < 5e-5F);
             }
         }
+}
+
+TEST_CASE_METHOD(Terms, "gradients through every term are the formula's", "[engine][slots]") {
+    ModuleSlots resident(base, options_of(torch::kFloat32, false), torch::kCPU);
+    const auto slots = install(resident, {Kind::all, Kind::dense, Kind::input});
+    const RowSlots row{{slots[0], 0.5F}, {slots[1], 1.0F}, {slots[2], -1.0F}};
+    const auto plan = resident.plan(batch_of({{}, row}));
+    for (const Projection projection : {Projection::k, Projection::down, Projection::head}) {
+        const auto w = torch::randn({base.out_features(projection), base.in_features(projection)});
+        ModuleSlots::BaseProduct product;
+        product.bias = torch::randn({base.out_features(projection)});
+        product.multiply = [&](const torch::Tensor& inputs) { return torch::matmul(inputs, w.t()); };
+        const auto x = torch::randn({2, base.in_features(projection)}, torch::requires_grad());
+        const auto y = product.multiply(x);
+        const auto before = y.detach().clone();
+        const auto out = resident.apply(0, projection, x, y, *plan, product);
+        CHECK(same_bits(y.detach(), before));
+        out[1].square().sum().backward();
+        const auto wide = x.detach().to(torch::kFloat64).requires_grad_();
+        const auto bias = product.bias.to(torch::kFloat64);
+        const auto want = expected(applied(row, slots), 0, projection, wide[1], w.to(torch::kFloat64), bias) - bias;
+        want.square().sum().backward();
+        CAPTURE(static_cast<int>(projection));
+        CHECK(x.grad()[0].eq(0).all().item<bool>());
+        CHECK(distance(x.grad()[1], wide.grad()[1]) < 1e-4F * wide.grad()[1].abs().max().item<float>());
+    }
 }
 
 TEST_CASE_METHOD(Terms, "shards of any size sum to what an explicit A gives", "[engine][slots]") {
