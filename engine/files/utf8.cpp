@@ -4,7 +4,7 @@
 
 namespace attune {
 
-bool is_utf8(std::string_view text) {
+bool is_well_formed_utf8(std::string_view text) {
     const std::size_t size = text.size();
     for (std::size_t at = 0; at < size;) {
         const auto lead = static_cast<unsigned char>(text[at++]);

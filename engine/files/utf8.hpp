@@ -5,6 +5,6 @@
 namespace attune {
 
 /// Whether `text` is well-formed UTF-8 (Unicode's table 3-7: no overlong forms, no surrogates).
-bool is_utf8(std::string_view text);
+bool is_well_formed_utf8(std::string_view text);
 
 }  // namespace attune
