@@ -21,7 +21,8 @@ bool is_below(const fs::path& path, const fs::path& root) {
 
 class Disk {
 public:
-    Disk(const Settings& settings, ModelShape base, std::string base_id, MakeTemplate make_template)
+    Disk(const Settings& settings, ModelShape base, std::string base_id, MakeTemplate make_template,
+         std::shared_ptr<const BaseValues> base_values)
         : roots_(settings.modules.roots),
           trust_roots_(settings.modules.trust_manifests != "never"),
           trust_orders_(settings.modules.trust_manifests == "always"),
@@ -30,6 +31,7 @@ public:
           limits_(module_limits(settings)) {
         limits_.roots = roots_;
         limits_.make_template = std::move(make_template);
+        limits_.base_values = std::move(base_values);
     }
 
     ScanResult scan() const {
@@ -139,8 +141,8 @@ private:
 }  // namespace
 
 ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id,
-                         MakeTemplate make_template) {
-    auto disk = std::make_shared<const Disk>(settings, base, base_id, std::move(make_template));
+                         MakeTemplate make_template, std::shared_ptr<const BaseValues> base_values) {
+    auto disk = std::make_shared<const Disk>(settings, base, base_id, std::move(make_template), std::move(base_values));
     return ModuleFiles{
         [disk] { return disk->scan(); },
         [disk](const std::string& name, const std::string& path) { return disk->resolve(name, path); },

@@ -92,6 +92,7 @@ Result<Installed> install(const OpenedBase& base, const std::string& given, cons
     const NamedPath named = name_of_module(asked.path);
     ModuleLimits limits = module_limits(settings);
     limits.make_template = template_maker(base.tokenizer);
+    limits.base_values = base.engine->base_values();
     auto module = load_module(named.name, named.path, base.engine->shape(), limits);
     if (!module) return make_error(module.error().code, "module " + given + ": " + module.error().message);
     auto slot = base.engine->install(*module);

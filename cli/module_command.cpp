@@ -1,6 +1,7 @@
 #include "actors/module_template.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
+#include "engine/model/base_values.hpp"
 #include "engine/module/module_loader.hpp"
 
 #include <chrono>
@@ -23,6 +24,8 @@ struct Subject {
     NamedPath module;
     ModelShape base;
     ModuleLimits limits;
+    std::filesystem::path model;
+    std::string dtype;  ///< what the base is served as
 };
 
 Result<Subject> open_subject(const ModuleOptions& options) {
@@ -39,6 +42,8 @@ Result<Subject> open_subject(const ModuleOptions& options) {
     auto base = read_model_shape(settings->model.path);
     if (!base) return base.error();
     subject.base = std::move(*base);
+    subject.model = settings->model.path;
+    subject.dtype = settings->model.dtype;
     // Tokenizers take a while to read, and few modules bring a template.
     subject.limits.make_template =
         [model = settings->model.path](const TemplateSource& source) -> Result<std::shared_ptr<const ChatTemplate>> {
@@ -84,8 +89,11 @@ int inspect(const ModuleOptions& options) {
 }
 
 int verify(const ModuleOptions& options) {
-    const auto subject = open_subject(options);
+    auto subject = open_subject(options);
     if (!subject) return report("module verify", subject.error());
+    auto values = open_base_values(subject->model, subject->dtype);
+    if (!values) return report("module verify", values.error());
+    subject->limits.base_values = *std::move(values);
     const auto begin = std::chrono::steady_clock::now();
     const auto module = load_module(subject->module.name, subject->module.path, subject->base, subject->limits);
     if (!module) return report("module verify", module.error());

@@ -77,6 +77,8 @@ public:
 
     virtual const ModelShape& shape() const = 0;
     virtual std::shared_ptr<BaseAudit> audit() const = 0;
+    /// The base's own values, for ModuleLimits; null when the model was not read from files. Outlives the engine.
+    virtual std::shared_ptr<const BaseValues> base_values() const = 0;
     virtual EngineStats stats() const = 0;
     /// Bytes of slot arena a module takes, for budgets.
     virtual std::uint64_t slot_bytes(const Module& module) const = 0;

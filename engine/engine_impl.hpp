@@ -44,6 +44,7 @@ public:
 
     const ModelShape& shape() const override { return shape_; }
     std::shared_ptr<BaseAudit> audit() const override { return model_->audit(); }
+    std::shared_ptr<const BaseValues> base_values() const override { return model_->base_values(); }
     EngineStats stats() const override;
     std::uint64_t slot_bytes(const Module& module) const override;
 

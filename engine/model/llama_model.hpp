@@ -4,6 +4,7 @@
 #include "engine/model/model.hpp"
 #include "engine/model/model_config.hpp"
 #include "engine/model/rope.hpp"
+#include "engine/model/source_values.hpp"
 #include "engine/weights/weight.hpp"
 
 #include <functional>
@@ -11,13 +12,6 @@
 #include <vector>
 
 namespace attune {
-
-/// Where a source tensor belongs: which weight, which part of it, and the shape the config asks for.
-struct WeightPlace {
-    std::shared_ptr<Weight> weight;
-    std::size_t part = 0;
-    std::vector<std::int64_t> shape;
-};
 
 /// The decoder that llama, mistral, qwen2 and qwen3 share; they differ in biases, head norms, windows and rotation.
 /// Projections that read the same input lie in one weight and are multiplied in one go.
@@ -39,6 +33,7 @@ public:
     torch::Tensor logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots,
                          std::span<const std::int32_t> rows) const override;
     std::shared_ptr<BaseAudit> audit() const override { return audit_; }
+    std::shared_ptr<const BaseValues> base_values() const override { return source_values(places_, options_.dtype); }
     std::uint64_t weight_bytes() const override;
 
 private:

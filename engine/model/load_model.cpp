@@ -1,5 +1,6 @@
 #include "engine/files/hash.hpp"
 #include "engine/files/model_path.hpp"
+#include "engine/model/base_values.hpp"
 #include "engine/model/gguf_names.hpp"
 #include "engine/model/llama_model.hpp"
 #include "engine/model/model.hpp"
@@ -131,9 +132,14 @@ Result<std::string> fill(const Tensors& tensors, const Places& places) {
     return "sha256:" + checkpoint.hex();
 }
 
-}  // namespace
+struct OpenedModel {
+    std::unique_ptr<LlamaModel> model;  ///< its weights are zeros
+    Tensors tensors;
+    Places places;
+};
 
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options) {
+/// Reads config and headers and finds every tensor's place.
+Result<OpenedModel> open_model(const std::filesystem::path& path, const ModelOptions& options) {
     if (options.dtype != torch::kFloat32 && options.dtype != torch::kBFloat16)
         return make_error(Errc::invalid_argument, "weights are stored as float32 or bfloat16 only");
     auto config = read_model_config(path);
@@ -145,13 +151,30 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
     const c10::InferenceMode ordinary(false);
     auto model = std::make_unique<LlamaModel>(std::move(*config), options);
     const bool gguf = is_gguf_file(path);
-    const Places places = places_in_files(*model, gguf);
+    Places places = places_in_files(*model, gguf);
     if (auto ok = check_tensors(*tensors, places, model->shape(), gguf); !ok) return ok.error();
     if (gguf) mark_pairs(*tensors, *model);
-    auto checkpoint = fill(*tensors, places);
+    return OpenedModel{std::move(model), *std::move(tensors), std::move(places)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options) {
+    auto opened = open_model(path, options);
+    if (!opened) return opened.error();
+    auto checkpoint = fill(opened->tensors, opened->places);
     if (!checkpoint) return checkpoint.error();
-    model->set_audit(make_base_audit(model->weights(), std::move(*checkpoint)));
-    return std::unique_ptr<Model>(std::move(model));
+    opened->model->set_audit(make_base_audit(opened->model->weights(), std::move(*checkpoint)));
+    return std::unique_ptr<Model>(std::move(opened->model));
+}
+
+Result<std::shared_ptr<const BaseValues>> open_base_values(const std::filesystem::path& model, std::string_view dtype) {
+    // On the meta device weights have shapes and no memory.
+    auto opened =
+        open_model(model, {.device = torch::kMeta, .dtype = dtype == "f32" ? torch::kFloat32 : torch::kBFloat16});
+    if (!opened) return opened.error();
+    for (auto& [name, place] : opened->places) place.weight->set_source(place.part, opened->tensors.at(name));
+    return opened->model->base_values();
 }
 
 }  // namespace attune

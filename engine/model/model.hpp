@@ -53,6 +53,9 @@ public:
 
     /// For the auditor: reads and hashes resident weights from another thread. Lives as long as the model.
     virtual std::shared_ptr<BaseAudit> audit() const = 0;
+    /// The base's own values, read again from its files whenever asked; null for a model without files. Outlives the
+    /// model.
+    virtual std::shared_ptr<const BaseValues> base_values() const { return nullptr; }
     virtual std::uint64_t weight_bytes() const = 0;
 };
 

@@ -55,4 +55,8 @@ template void unpack_row<Bf16>(const Bf16*, std::int64_t, std::int64_t, float*);
 template void repack_row<float>(const float*, std::int64_t, std::int64_t, float*);
 template void repack_row<Bf16>(const float*, std::int64_t, std::int64_t, Bf16*);
 
+void round_to_bf16(std::span<float> values) {
+    for (float& value : values) value = from_bf16(to_bf16(value));
+}
+
 }  // namespace attune

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace attune {
 
@@ -23,5 +24,8 @@ void unpack_row(const Element* panels, std::int64_t row, std::int64_t columns, f
 /// Replaces one row of a packed weight.
 template <class Element>
 void repack_row(const float* values, std::int64_t row, std::int64_t columns, Element* panels);
+
+/// Each value becomes what a bf16 weight holds of it.
+void round_to_bf16(std::span<float> values);
 
 }  // namespace attune

@@ -156,35 +156,71 @@ void Weight::overwrite_rows(std::size_t part, std::int64_t first, const torch::T
     }
 }
 
+std::int64_t Weight::source_step(const SourceTensor& source) const {
+    return source.paired_rows > 0 ? std::lcm<std::int64_t>(kPanelOutputs, source.paired_rows) : kPanelOutputs;
+}
+
+std::int64_t Weight::chunk_rows(const SourceTensor& source) const {
+    const std::int64_t step = source_step(source);
+    const std::int64_t rows =
+        kStagingBytes / static_cast<std::int64_t>(sizeof(float)) / std::max<std::int64_t>(columns_, 1);
+    return std::max<std::int64_t>(rows / step, 1) * step;
+}
+
+Result<void> Weight::read_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
+                                std::vector<std::byte>& raw, std::vector<float>& values) const {
+    const std::uint64_t file_row = source.stored.bytes / static_cast<std::uint64_t>(parts_[part].rows);
+    raw.resize(static_cast<std::size_t>(count) * file_row);
+    if (auto ok = source.file->read(source.stored.begin + static_cast<std::uint64_t>(first) * file_row, raw); !ok)
+        return ok;
+    values.resize(static_cast<std::size_t>(count * columns_));
+    if (!convert_to_f32(source.stored.type, raw.data(), values.data(), values.size()))
+        return make_error(Errc::unsupported, "tensor \"" + source.stored.name + "\": type " + source.stored.type_name +
+                                                 " is not supported");
+    if (source.paired_rows == 0) return {};
+    std::vector<float> ordered(values.size());
+    const bool is_vector = source.stored.shape.size() == 1;
+    unpair_rows(values.data(), is_vector ? columns_ : count, source.paired_rows, is_vector ? 1 : columns_,
+                ordered.data());
+    values.swap(ordered);
+    return {};
+}
+
+Result<void> Weight::read_source_rows(std::size_t part, std::int64_t first, std::int64_t count,
+                                      std::span<float> into) const {
+    const SourceTensor& source = sources_[part];
+    const std::int64_t rows = parts_[part].rows;
+    if (source.file == nullptr || first < 0 || count < 0 || first > rows - count ||
+        into.size() != static_cast<std::size_t>(count * columns_))
+        return make_error(Errc::internal, "tensor \"" + parts_[part].name + "\" has no such rows to read again");
+    const std::int64_t chunk = chunk_rows(source);
+    const std::int64_t step = source_step(source);
+    std::vector<std::byte> raw;
+    std::vector<float> values;
+    for (std::int64_t next = first; next < first + count;) {
+        const std::int64_t begin = next / step * step;
+        const std::int64_t wanted = (first + count - begin + step - 1) / step * step;
+        const std::int64_t read = std::min({chunk, wanted, rows - begin});
+        if (auto ok = read_chunk(part, source, begin, read, raw, values); !ok) return ok;
+        const std::int64_t end = std::min(begin + read, first + count);
+        std::copy(values.begin() + (next - begin) * columns_, values.begin() + (end - begin) * columns_,
+                  into.begin() + (next - first) * columns_);
+        next = end;
+    }
+    if (is_bf16(options_)) round_to_bf16(into);
+    return {};
+}
+
 template <class Take>
 Result<void> Weight::convert_source(std::size_t part, const SourceTensor& source, Take&& take) const {
     const std::int64_t rows = parts_[part].rows;
-    const std::uint64_t file_row = rows == 0 ? 0 : source.stored.bytes / static_cast<std::uint64_t>(rows);
-    // Whole panels, and whole heads where their rows change places.
-    const bool paired = source.paired_rows > 0;
-    const std::int64_t step = paired ? std::lcm<std::int64_t>(kPanelOutputs, source.paired_rows) : kPanelOutputs;
-    std::int64_t chunk = kStagingBytes / static_cast<std::int64_t>(sizeof(float)) / std::max<std::int64_t>(columns_, 1);
-    chunk = std::max<std::int64_t>(chunk / step, 1) * step;
+    const std::int64_t chunk = chunk_rows(source);
     std::vector<std::byte> raw;
     std::vector<float> values;
-    std::vector<float> ordered;
     std::vector<std::byte> encoded;
     for (std::int64_t first = 0; first < rows; first += chunk) {
         const std::int64_t count = std::min(chunk, rows - first);
-        raw.resize(static_cast<std::size_t>(count) * file_row);
-        if (auto ok = source.file->read(source.stored.begin + static_cast<std::uint64_t>(first) * file_row, raw); !ok)
-            return ok.error();
-        values.resize(static_cast<std::size_t>(count * columns_));
-        if (!convert_to_f32(source.stored.type, raw.data(), values.data(), values.size()))
-            return make_error(Errc::unsupported, "tensor \"" + source.stored.name + "\": type " +
-                                                     source.stored.type_name + " is not supported");
-        if (paired) {
-            ordered.resize(values.size());
-            const bool is_vector = source.stored.shape.size() == 1;
-            unpair_rows(values.data(), is_vector ? columns_ : count, source.paired_rows, is_vector ? 1 : columns_,
-                        ordered.data());
-            values.swap(ordered);
-        }
+        if (auto ok = read_chunk(part, source, first, count, raw, values); !ok) return ok;
         const bool panels = options_.layout == WeightLayout::panels;
         const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
         encoded.resize(static_cast<std::size_t>(stored) * row_bytes());

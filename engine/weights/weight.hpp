@@ -81,6 +81,14 @@ public:
     /// the raw bytes as they pass. Shape and type were checked by the caller.
     Result<void> load(std::size_t part, SourceTensor source, Sha256* checkpoint);
 
+    /// Remembers where a part's values lie without reading them.
+    void set_source(std::size_t part, SourceTensor source) { sources_[part] = std::move(source); }
+
+    /// Rows [first, first + count) as they were loaded, read again from the part's file and rounded to the weight's
+    /// dtype: never what is resident. `into`: [count, columns]. Any thread.
+    Result<void> read_source_rows(std::size_t part, std::int64_t first, std::int64_t count,
+                                  std::span<float> into) const;
+
     /// Reads the part's file again and compares it with the expected hash before a resident byte changes, then writes
     /// it. Errc::base_damaged when the file no longer gives that hash.
     Result<void> reload(std::size_t part);
@@ -128,6 +136,14 @@ private:
     void write_bytes(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes);
     torch::Tensor matmul_panels(const torch::Tensor& x) const;
     torch::Tensor gather_panels(const torch::Tensor& ids) const;
+
+    /// How many rows can be read from a file apart from the others: whole panels, and whole heads where rows change
+    /// places.
+    std::int64_t source_step(const SourceTensor& source) const;
+    /// Reads rows [first, first + count) of a part's file: whole source_step()s, or up to its end.
+    Result<void> read_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
+                            std::vector<std::byte>& raw, std::vector<float>& values) const;
+    std::int64_t chunk_rows(const SourceTensor& source) const;
 
     /// Calls take(raw file bytes, offset within the part's resident bytes, resident bytes) chunk by chunk.
     template <class Take>

@@ -47,6 +47,7 @@ public:
 
     const ModelShape& shape() const override { return shape_; }
     std::shared_ptr<BaseAudit> audit() const override { return audit_; }
+    std::shared_ptr<const BaseValues> base_values() const override { return nullptr; }
     EngineStats stats() const override;
     std::uint64_t slot_bytes(const Module& module) const override { return module.host_bytes; }
 
