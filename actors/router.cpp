@@ -274,7 +274,9 @@ void RouterState::dispatch(RequestId id, Flight& flight, std::vector<JobModule> 
     job->id = id;
     job->prompt = std::move(flight.prompt->ids);
     job->sampling = std::move(flight.prompt->sampling);
+    job->to_context_end = !request.sampling.max_tokens;
     job->modules = std::move(modules);
+    job->combine = request.combine;
     job->cold = cold;
     job->route = flight.route;
     job->priority = request.priority;

@@ -143,6 +143,7 @@ Result<JobPtr> make_job(const OpenedBase& base, const GenerateOptions& options, 
     job->prompt = std::move(*prompt);
     job->sampling = options.sampling;
     job->sampling.max_tokens = std::min(options.max_tokens, room);
+    job->to_context_end = true;  // it is the longest answer, not a promise
     job->sampling.ignore_eos = options.ignore_eos;
     job->sampling.seed = options.seed ? *options.seed : std::random_device{}();
     job->route.rule = options.modules.empty() ? "default" : "explicit";

@@ -31,7 +31,7 @@ public:
     /// The weights of one more token, for the answer's `served` record.
     void record(const std::vector<AppliedModule>& modules);
 
-    int generated_tokens() const { return sequence.length() - sequence.prompt_tokens(); }
+    int generated_tokens() const { return static_cast<int>(sequence.generated().size()); }
 
     Sequence sequence;
     std::optional<TokenCounts> counts;  ///< only when a penalty needs them

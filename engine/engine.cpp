@@ -111,7 +111,8 @@ void EngineImpl::list_logit_rows(const StepPlan& plan) {
         const Sequence& sequence = *rows.sequence;
         const int end = sequence.computed() + rows.rows;
         for (int position = std::max(sequence.computed(), sequence.logits_from()); position < end; ++position)
-            logit_rows_.push_back({sequence.request(), sequence.choice(), position, position + 1 == sequence.length()});
+            logit_rows_.push_back({sequence.request(), sequence.choice(), position - sequence.virtual_tokens(),
+                                   position + 1 == sequence.length()});
     }
 }
 
@@ -130,7 +131,7 @@ void EngineImpl::read_logits(const torch::Tensor& hidden, StepReport& report) {
 void EngineImpl::use_row(const LogitRow& row, std::span<const float> logits, StepReport& report) {
     RunningJob* running = find(row.request);
     if (running == nullptr) return;  // an earlier row of this step ended it
-    if (running->scores_prompt() && !score_prompt_row(*running, row.position, logits)) return;
+    if (running->scores_prompt() && !score_prompt_row(*running, row.token, logits)) return;
     if (!row.is_last) return;
 
     Choice* choice = running->open_choice(row.choice);
@@ -144,10 +145,10 @@ void EngineImpl::use_row(const LogitRow& row, std::span<const float> logits, Ste
     }
 }
 
-/// The row at `position` scores the prompt's next token. False when the job ended by it.
-bool EngineImpl::score_prompt_row(RunningJob& running, int position, std::span<const float> logits) {
-    if (position == running.next_scored_row() && !running.is_prompt_scored()) {
-        const TokenId next = running.job->prompt[static_cast<std::size_t>(position) + 1];
+/// The row of the prompt's token `token` scores the prompt's next token. False when the job ended by it.
+bool EngineImpl::score_prompt_row(RunningJob& running, int token, std::span<const float> logits) {
+    if (token == running.next_scored_row() && !running.is_prompt_scored()) {
+        const TokenId next = running.job->prompt[static_cast<std::size_t>(token) + 1];
         auto scores = sampler_.score(logits, next, running.prompt_alternatives());
         if (!scores) {
             fail(running, make_error(Errc::non_finite, "the logits of a prompt token are not finite under " +

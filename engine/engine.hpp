@@ -92,11 +92,13 @@ public:
     /// True until every job has ended and step() has reported it.
     virtual bool has_work() const = 0;
 
-    /// Between steps. Nothing changes when they fail.
+    /// Between steps. Nothing changes when they fail. A prefix takes blocks of the KV pool for as long as it is
+    /// installed; Errc::no_room when they are not free, or the longest request would no longer fit.
     virtual Result<SlotId> install(const ModulePtr& module) = 0;
     virtual void remove(SlotId slot) = 0;
     /// Cold policy `upgrade`: from the next step on, all choices of `id` are made by `modules`; the context so far is
-    /// prefilled again under them. False: the request is gone, or too long to switch; the base goes on.
+    /// prefilled again under them. False: the request is gone, too long to switch, or the modules cannot act
+    /// together; the base goes on.
     virtual bool switch_modules(RequestId id, std::vector<JobModule> modules) = 0;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/acting_modules.hpp"
 #include "engine/engine.hpp"
 #include "engine/kv/block_pool.hpp"
 #include "engine/kv/kv_cache.hpp"
@@ -62,7 +63,7 @@ private:
     struct LogitRow {
         RequestId request{};
         int choice = 0;
-        int position = 0;
+        int token = 0;         ///< its place in the sequence, virtual tokens not counted
         bool is_last = false;  ///< of its sequence: the next token is drawn from it
     };
 
@@ -75,7 +76,7 @@ private:
     void read_logits(const torch::Tensor& hidden, StepReport& report);
     void use_row(const LogitRow& row, std::span<const float> logits, StepReport& report);
     /// False when the job ended by it.
-    bool score_prompt_row(RunningJob& running, int position, std::span<const float> logits);
+    bool score_prompt_row(RunningJob& running, int token, std::span<const float> logits);
     void draw_first_tokens(RunningJob& running, std::span<const float> logits, StepReport& report);
     void draw_token(RunningJob& running, Choice& choice, std::span<const float> logits, StepReport& report);
     void accept_token(RunningJob& running, Choice& choice, Sample sample, StepReport& report);
@@ -83,10 +84,16 @@ private:
 
     // engine_jobs.cpp: how jobs begin and end
     void admit(JobPtr job);
-    void complete(Job& job) const;
-    Result<void> check(const Job& job) const;
+    void complete(Job& job, const VirtualTokens& virtual_tokens) const;
+    Result<SequenceModules> check(Job& job) const;
+    Result<SequenceModules> acting(const Job& job, const std::vector<JobModule>& modules) const;
+    Result<void> check_room(const Job& job, const SequenceModules& modules) const;
+    std::int64_t blocks_alone(const Job& job, const VirtualTokens& virtual_tokens) const;
+    /// Blocks that requests can have: all but those of prefixes.
+    std::int64_t blocks_left() const { return std::int64_t{pool_.total_blocks()} - prefix_blocks_; }
+    Result<void> give_prefix(SlotId slot, const PrefixSegment& prefix);
     void refuse(Job& job, Error error);
-    void apply_switch(RunningJob& running, std::vector<JobModule> modules);
+    void apply_switch(RunningJob& running, RunningJob::Switch to);
     void finish_choice(RunningJob& running, Choice& choice, FinishReason reason,
                        std::variant<std::monostate, std::string, TokenId> stop_reason);
     void finish_prompt_only(RunningJob& running);
@@ -102,6 +109,8 @@ private:
     ModuleSlots slots_;
     torch::Dtype slot_dtype_;
     BlockPool pool_;
+    std::map<SlotId, BlockTable> prefixes_;  ///< their keys and values, held as long as the module is resident
+    int prefix_blocks_ = 0;                  ///< of pool_, in prefixes_
     Scheduler scheduler_;
     Sampler sampler_;
     std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;  // dies before pool_, which gets its blocks back

@@ -1,6 +1,7 @@
 // How jobs begin and end. What happens to them in between is engine.cpp's.
 
 #include "engine/engine_impl.hpp"
+#include "engine/kv/block_size.hpp"
 #include "engine/sample/validate.hpp"
 
 #include <algorithm>
@@ -53,15 +54,23 @@ Result<void> check_prompt(std::span<const TokenId> prompt, int vocab_size) {
     return {};
 }
 
+/// Blocks that a sequence shares with its prefix for good; a partly filled one is copied.
+int shared_blocks(const VirtualTokens& virtual_tokens) {
+    return virtual_tokens.prefix != nullptr ? virtual_tokens.count / kBlockTokens : 0;
+}
+
 /// 64-bit sums: prompt and max_tokens come from outside.
-Result<void> check_context(std::int64_t prompt_tokens, std::int64_t max_tokens, std::int64_t limit) {
-    if (prompt_tokens + max_tokens <= limit) return {};
-    return make_error(Errc::context_exceeded,
-                      "this model's maximum context length is " + std::to_string(limit) + " tokens, but " +
-                          std::to_string(prompt_tokens + max_tokens) +
-                          " were requested: " + std::to_string(prompt_tokens) + " in the prompt, " +
-                          std::to_string(max_tokens) + " for the answer",
-                      prompt_tokens >= limit ? "prompt" : "max_tokens");
+Result<void> check_context(std::int64_t virtual_tokens, std::int64_t prompt_tokens, std::int64_t max_tokens,
+                           std::int64_t limit) {
+    const std::int64_t total = virtual_tokens + prompt_tokens + max_tokens;
+    if (total <= limit) return {};
+    return make_error(
+        Errc::context_exceeded,
+        "this model's maximum context length is " + std::to_string(limit) + " tokens, but " + std::to_string(total) +
+            " were requested: " + std::to_string(prompt_tokens) + " in the prompt, " + std::to_string(max_tokens) +
+            " for the answer" +
+            (virtual_tokens > 0 ? ", " + std::to_string(virtual_tokens) + " virtual tokens of a module" : ""),
+        virtual_tokens + prompt_tokens >= limit ? "prompt" : "max_tokens");
 }
 
 }  // namespace
@@ -94,14 +103,14 @@ void EngineImpl::add(JobPtr job) {
 }
 
 void EngineImpl::admit(JobPtr job) {
-    complete(*job);
-    if (auto ok = check(*job); !ok) {
-        refuse(*job, std::move(ok.error()));
+    auto modules = check(*job);
+    if (!modules) {
+        refuse(*job, std::move(modules.error()));
         return;
     }
     const RequestId id = job->id;
-    auto running = std::make_unique<RunningJob>(std::move(job), ++arrivals_, options_.end_tokens, tokenizer_.get(),
-                                                pool_, options_.now());
+    auto running = std::make_unique<RunningJob>(std::move(job), *std::move(modules), ++arrivals_, options_.end_tokens,
+                                                tokenizer_.get(), pool_, options_.now());
     RunningJob& added = *(jobs_[id] = std::move(running));
     added.tell(Admitted{added.job->cold, added.job->route, added.prompt_tokens()});
     if (!added.prompt_top || added.is_prompt_scored()) added.tell_prompt();
@@ -113,20 +122,58 @@ void EngineImpl::admit(JobPtr job) {
 }
 
 /// What the router may have left open.
-void EngineImpl::complete(Job& job) const {
+void EngineImpl::complete(Job& job, const VirtualTokens& virtual_tokens) const {
     if (!job.sampling.seed) job.sampling.seed = random_seed();
-    if (!job.sampling.max_tokens)
-        job.sampling.max_tokens = std::max(shape_.max_context - static_cast<int>(job.prompt.size()), 1);
+    const std::int64_t positions =
+        std::min<std::int64_t>(shape_.max_context, (blocks_left() + shared_blocks(virtual_tokens)) * kBlockTokens);
+    const std::int64_t room = positions - virtual_tokens.count - static_cast<std::int64_t>(job.prompt.size());
+    const auto longest = static_cast<int>(std::max<std::int64_t>(room, 1));
+    if (!job.sampling.max_tokens) {
+        job.sampling.max_tokens = longest;
+    } else if (job.to_context_end) {
+        job.sampling.max_tokens = std::min(*job.sampling.max_tokens, longest);
+    }
 }
 
-Result<void> EngineImpl::check(const Job& job) const {
-    if (auto ok = check_prompt(job.prompt, shape_.vocab_size); !ok) return ok;
-    if (auto ok = validate(job.sampling, shape_.vocab_size, widest_limits(shape_.vocab_size)); !ok) return ok;
-    for (const JobModule& module : job.modules) {
-        if (slots_.module(module.slot) == nullptr)
-            return make_error(Errc::internal, "module \"" + module.applied.id.name + "\" is not resident");
-    }
-    return check_context(static_cast<std::int64_t>(job.prompt.size()), *job.sampling.max_tokens, shape_.max_context);
+Result<SequenceModules> EngineImpl::check(Job& job) const {
+    if (auto ok = check_prompt(job.prompt, shape_.vocab_size); !ok) return ok.error();
+    auto modules = acting(job, job.modules);
+    if (!modules) return modules;
+    complete(job, modules->virtual_tokens);
+    if (auto ok = validate(job.sampling, shape_.vocab_size, widest_limits(shape_.vocab_size)); !ok) return ok.error();
+    if (auto ok = check_room(job, *modules); !ok) return ok.error();
+    return modules;
+}
+
+Result<SequenceModules> EngineImpl::acting(const Job& job, const std::vector<JobModule>& modules) const {
+    return acting_modules(job.prompt, modules, job.combine, [this](SlotId slot) {
+        const auto prefix = prefixes_.find(slot);
+        return Resident{slots_.module(slot), prefix != prefixes_.end() ? &prefix->second : nullptr};
+    });
+}
+
+/// Its context must fit into the model, and into the KV cache when it is alone.
+Result<void> EngineImpl::check_room(const Job& job, const SequenceModules& modules) const {
+    const VirtualTokens& virtual_tokens = modules.virtual_tokens;
+    if (auto ok = check_context(virtual_tokens.count, static_cast<std::int64_t>(job.prompt.size()),
+                                *job.sampling.max_tokens, shape_.max_context);
+        !ok)
+        return ok;
+    const std::int64_t needed = blocks_alone(job, virtual_tokens);
+    const std::int64_t left = blocks_left();
+    if (needed <= left) return {};
+    return make_error(Errc::context_exceeded,
+                      "the request needs " + std::to_string(needed * kBlockTokens) +
+                          " positions of the KV cache, which has " + std::to_string(left * kBlockTokens) +
+                          " beside the prefixes of resident modules",
+                      "max_tokens");
+}
+
+/// How many blocks one of its sequences needs at most, beside the prefixes of resident modules.
+std::int64_t EngineImpl::blocks_alone(const Job& job, const VirtualTokens& virtual_tokens) const {
+    const std::int64_t positions =
+        virtual_tokens.count + static_cast<std::int64_t>(job.prompt.size()) + *job.sampling.max_tokens;
+    return (positions + kBlockTokens - 1) / kBlockTokens - shared_blocks(virtual_tokens);
 }
 
 void EngineImpl::refuse(Job& job, Error error) {
@@ -157,23 +204,23 @@ void EngineImpl::cancel(RequestId id) {
 bool EngineImpl::switch_modules(RequestId id, std::vector<JobModule> modules) {
     RunningJob* running = find(id);
     if (running == nullptr) return false;
-    for (const JobModule& module : modules) {
-        if (slots_.module(module.slot) == nullptr) return false;
-    }
+    auto acting_now = acting(*running->job, modules);
+    if (!acting_now || !check_room(*running->job, *acting_now)) return false;
+    RunningJob::Switch to{std::move(modules), *std::move(acting_now)};
     if (running->scores_prompt()) {
-        running->waiting_switch = std::move(modules);
+        running->waiting_switch = std::move(to);
     } else {
-        apply_switch(*running, std::move(modules));
+        apply_switch(*running, std::move(to));
     }
     return true;
 }
 
-void EngineImpl::apply_switch(RunningJob& running, std::vector<JobModule> modules) {
-    running.set_modules(std::move(modules));
+void EngineImpl::apply_switch(RunningJob& running, RunningJob::Switch to) {
+    running.set_modules(std::move(to.modules));
     for (const auto& choice : running.choices) {
-        if (!choice->open) continue;
-        scheduler_.requeue(choice->sequence);
-        choice->sequence.restart(running.slots());
+        // One that has ended holds no block, but may hold on to a prefix that goes.
+        if (choice->open) scheduler_.requeue(choice->sequence);
+        choice->sequence.restart(to.acting);
     }
     running.tell(Switched{running.completion_tokens(), running.applied()});
 }

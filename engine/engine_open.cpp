@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -166,14 +167,48 @@ std::uint64_t EngineImpl::slot_bytes(const Module& module) const {
 }
 
 Result<SlotId> EngineImpl::install(const ModulePtr& module) {
+    std::optional<SlotId> installed;
+    Error error = make_error(Errc::internal, "module \"" + module->id.name + "\" could not be installed");
     try {
         const c10::InferenceMode inference;
-        return slots_.install(module);
-    } catch (const std::exception&) {
-        return make_error(Errc::internal, "module \"" + module->id.name + "\" could not be installed");
+        auto slot = slots_.install(module);
+        if (!slot || !module->prefix) return slot;
+        installed = *slot;
+        auto given = give_prefix(*slot, *module->prefix);
+        if (given) return slot;
+        error = given.error();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): `error` says it
     }
+    if (installed) remove(*installed);
+    return error;
 }
 
-void EngineImpl::remove(SlotId slot) { slots_.remove(slot); }
+Result<void> EngineImpl::give_prefix(SlotId slot, const PrefixSegment& prefix) {
+    const int needed = BlockTable::blocks_for(prefix.tokens);
+    BlockTable blocks(pool_);
+    bool fits = blocks.grow_to(needed * kBlockTokens);
+    // Every request must still fit when it is alone, or it could never end.
+    for (const auto& [id, running] : jobs_) {
+        const std::int64_t left = blocks_left() - needed;
+        fits = fits && blocks_alone(*running->job, running->choices[0]->sequence.modules().virtual_tokens) <= left;
+        if (running->waiting_switch)
+            fits = fits && blocks_alone(*running->job, running->waiting_switch->acting.virtual_tokens) <= left;
+    }
+    if (!fits)
+        return make_error(Errc::no_room, "module \"" + slots_.module(slot)->id.name + "\" needs " +
+                                             std::to_string(needed) + " free blocks of the KV cache for its prefix");
+    kv_.write_prefix(blocks.blocks(), prefix);
+    prefixes_.emplace(slot, std::move(blocks));
+    prefix_blocks_ += needed;
+    return {};
+}
+
+void EngineImpl::remove(SlotId slot) {
+    if (const auto prefix = prefixes_.find(slot); prefix != prefixes_.end()) {
+        prefix_blocks_ -= static_cast<int>(prefix->second.blocks().size());
+        prefixes_.erase(prefix);
+    }
+    slots_.remove(slot);
+}
 
 }  // namespace attune

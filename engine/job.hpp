@@ -22,8 +22,9 @@ struct Job {
     RequestId id{};
     std::vector<TokenId> prompt;
     SamplingParams sampling;         ///< max_tokens and seed are set
-    std::vector<JobModule> modules;  ///< empty: the base
-    int modules_from = 0;            ///< first prompt position they touch (aLoRA; 0 otherwise)
+    bool to_context_end = false;     ///< the client set no max_tokens: virtual tokens may shorten the answer
+    std::vector<JobModule> modules;  ///< empty: the base; states act in this order
+    Combine combine = Combine::sequence;
     std::unique_ptr<TokenConstraint> constraint;
     ColdWord cold = ColdWord::warm;
     RouteDecision route;

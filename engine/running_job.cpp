@@ -13,20 +13,20 @@ std::optional<int> prompt_alternatives_of(const SamplingParams& params) {
     return top;
 }
 
-Sequence first_sequence(const Job& job, std::uint64_t arrival, std::vector<SlotWeight> slots, BlockPool& pool) {
+Sequence first_sequence(const Job& job, std::uint64_t arrival, SequenceModules modules, BlockPool& pool) {
     Sequence::Start start;
     start.request = job.id;
     start.order = {job.priority, arrival, 0};
     start.prompt = job.prompt;
-    start.slots = std::move(slots);
-    start.modules_from = job.modules_from;
+    start.modules = std::move(modules);
     return Sequence(std::move(start), pool);
 }
 
 }  // namespace
 
-RunningJob::RunningJob(JobPtr taken, std::uint64_t arrival, std::span<const TokenId> end_tokens,
-                       const Tokenizer* tokens_to_text, BlockPool& pool, TimePoint now)
+RunningJob::RunningJob(JobPtr taken, SequenceModules modules, std::uint64_t arrival,
+                       std::span<const TokenId> end_tokens, const Tokenizer* tokens_to_text, BlockPool& pool,
+                       TimePoint now)
     : job(std::move(taken)),
       tokenizer(tokens_to_text),
       end_ids(end_tokens.begin(), end_tokens.end()),
@@ -34,8 +34,8 @@ RunningJob::RunningJob(JobPtr taken, std::uint64_t arrival, std::span<const Toke
       received(job->received == TimePoint{} ? now : job->received) {
     end_ids.insert(end_ids.end(), params().stop_token_ids.begin(), params().stop_token_ids.end());
     set_modules(std::move(job->modules));
-    choices.push_back(std::make_unique<Choice>(first_sequence(*job, arrival, slots(), pool), params(), tokenizer,
-                                               std::move(job->constraint)));
+    choices.push_back(std::make_unique<Choice>(first_sequence(*job, arrival, std::move(modules), pool), params(),
+                                               tokenizer, std::move(job->constraint)));
     if (prompt_top) {
         prompt_scores.reserve(job->prompt.size());
         prompt_scores.emplace_back();  // the first token has no context to be scored in
@@ -82,13 +82,6 @@ void RunningJob::tell_prompt() {
         for (const std::string& piece : event.pieces) event.text += piece;
     }
     tell(std::move(event));
-}
-
-std::vector<SlotWeight> RunningJob::slots() const {
-    std::vector<SlotWeight> slots;
-    for (const JobModule& module : job->modules)
-        slots.push_back({module.slot, static_cast<float>(module.applied.weight)});
-    return slots;
 }
 
 void RunningJob::set_modules(std::vector<JobModule> modules) {

@@ -13,8 +13,8 @@ namespace attune {
 /// A job inside the engine, from add() to its last event.
 class RunningJob {
 public:
-    /// `end_tokens`: any of them ends a choice. The job's seed and max_tokens are set.
-    RunningJob(JobPtr taken, std::uint64_t arrival, std::span<const TokenId> end_tokens,
+    /// `modules`: what the job's do. `end_tokens`: any of them ends a choice. The job's seed and max_tokens are set.
+    RunningJob(JobPtr taken, SequenceModules modules, std::uint64_t arrival, std::span<const TokenId> end_tokens,
                const Tokenizer* tokens_to_text, BlockPool& pool, TimePoint now);
 
     RequestId id() const { return job->id; }
@@ -42,7 +42,6 @@ public:
 
     /// The modules that act now, for `served`; those of weight 0 are off and not named.
     const std::vector<AppliedModule>& applied() const { return applied_; }
-    std::vector<SlotWeight> slots() const;
     void set_modules(std::vector<JobModule> modules);
     /// `module "a"`, `modules "a", "b"` or `the base model`, for error messages.
     std::string weights_in_words() const;
@@ -61,7 +60,11 @@ public:
     std::optional<int> prompt_top;                          ///< set when prompt tokens are scored
     std::vector<std::optional<TokenScores>> prompt_scores;  ///< of the prompt's first tokens
     bool prompt_told = false;
-    std::optional<std::vector<JobModule>> waiting_switch;  ///< until the prompt is scored by its first weights
+    struct Switch {
+        std::vector<JobModule> modules;
+        SequenceModules acting;
+    };
+    std::optional<Switch> waiting_switch;  ///< until the prompt is scored by its first weights
 
     TimePoint received;
     std::optional<TimePoint> started;

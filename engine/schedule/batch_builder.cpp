@@ -14,24 +14,41 @@ void clear(Batch& batch) {
     batch.segment_rows.assign(1, 0);
     batch.segment_offsets.assign(1, 0);
     batch.segment_slots.clear();
+    batch.segment_combine.clear();
     batch.logit_rows.clear();
 }
 
-/// Rows up to `end` are touched by `slots`; joins the segment before when that has the same list.
-void extend_segments(Batch& batch, int end, std::span<const SlotWeight> slots) {
-    if (end == batch.segment_rows.back()) return;
-    const int segments = batch.segments();
-    if (segments > 0) {
-        const auto first = static_cast<std::size_t>(batch.segment_offsets[static_cast<std::size_t>(segments) - 1]);
-        const auto last_slots = std::span<const SlotWeight>(batch.segment_slots).subspan(first);
-        if (std::ranges::equal(last_slots, slots)) {
+/// Rows up to `end` are touched by the slots behind the last segment's; joins that segment when its list is the same.
+void close_segment(Batch& batch, int end, Combine combine) {
+    const auto begin = static_cast<std::size_t>(batch.segment_offsets.back());
+    const auto all = std::span<const SlotWeight>(batch.segment_slots);
+    if (batch.segments() > 0 && batch.segment_combine.back() == combine) {
+        const auto before = static_cast<std::size_t>(*(batch.segment_offsets.end() - 2));
+        if (std::ranges::equal(all.subspan(before, begin - before), all.subspan(begin))) {
+            batch.segment_slots.resize(begin);
             batch.segment_rows.back() = end;
             return;
         }
     }
     batch.segment_rows.push_back(end);
-    batch.segment_slots.insert(batch.segment_slots.end(), slots.begin(), slots.end());
     batch.segment_offsets.push_back(static_cast<std::int32_t>(batch.segment_slots.size()));
+    batch.segment_combine.push_back(combine);
+}
+
+/// Cuts a sequence's rows wherever one of its modules begins. `first` and `last`: positions, the rows end the batch.
+void add_segments(Batch& batch, const SequenceModules& modules, int first, int last) {
+    for (int position = first; position < last;) {
+        int end = last;
+        for (const SequenceModule& module : modules.list) {
+            if (module.from <= position) {
+                batch.segment_slots.push_back(module.slot);
+            } else {
+                end = std::min(end, module.from);
+            }
+        }
+        close_segment(batch, batch.rows() - (last - end), modules.combine);
+        position = end;
+    }
 }
 
 void add_sequence(Batch& batch, const Sequence& sequence, int rows) {
@@ -48,13 +65,10 @@ void add_sequence(Batch& batch, const Sequence& sequence, int rows) {
 
     for (int position = first; position < last; ++position) {
         if (position >= sequence.logits_from()) batch.logit_rows.push_back(batch.rows());
-        batch.tokens.push_back(sequence.tokens()[static_cast<std::size_t>(position)]);
+        batch.tokens.push_back(sequence.token_at(position));
         batch.positions.push_back(position);
     }
-
-    const int touched_from = std::clamp(sequence.modules_from(), first, last);
-    extend_segments(batch, first_row + touched_from - first, {});
-    extend_segments(batch, first_row + rows, sequence.slots());
+    add_segments(batch, sequence.modules(), first, last);
 }
 
 }  // namespace

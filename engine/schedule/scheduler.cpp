@@ -12,17 +12,18 @@ void insert_in_order(std::vector<Sequence*>& list, Sequence* sequence) {
     list.insert(std::upper_bound(list.begin(), list.end(), sequence->order(), later), sequence);
 }
 
-bool fewer_slots(std::span<const SlotWeight> a, std::span<const SlotWeight> b) {
-    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                        [](const SlotWeight& x, const SlotWeight& y) {
-                                            return x.slot != y.slot ? x.slot < y.slot : x.weight < y.weight;
-                                        });
+bool fewer_modules(const SequenceModules& a, const SequenceModules& b) {
+    const auto fewer = [](const SequenceModule& x, const SequenceModule& y) {
+        return x.slot.slot != y.slot.slot ? x.slot.slot < y.slot.slot : x.slot.weight < y.slot.weight;
+    };
+    if (std::ranges::lexicographical_compare(a.list, b.list, fewer)) return true;
+    return a.combine < b.combine && !std::ranges::lexicographical_compare(b.list, a.list, fewer);
 }
 
 }  // namespace
 
 void Scheduler::add(Sequence& sequence) {
-    ATTUNE_ASSERT(BlockTable::blocks_for(sequence.length()) <= pool_->total_blocks());
+    ATTUNE_ASSERT(sequence.missing_blocks() <= pool_->total_blocks());
     insert_in_order(waiting_, &sequence);
 }
 
@@ -58,7 +59,7 @@ const StepPlan& Scheduler::plan() {
     if (plan_.preempted.empty()) admit(budget);
 
     std::stable_sort(plan_.rows.begin(), plan_.rows.end(), [](const ScheduledRows& a, const ScheduledRows& b) {
-        return fewer_slots(a.sequence->slots(), b.sequence->slots());
+        return fewer_modules(a.sequence->modules(), b.sequence->modules());
     });
     return plan_;
 }
@@ -94,9 +95,8 @@ void Scheduler::admit(int& budget) {
 
 bool Scheduler::has_room_for(const Sequence& sequence) const {
     if (running_.empty()) return true;
-    const int needed = BlockTable::blocks_for(sequence.length()) - static_cast<int>(sequence.blocks().blocks().size());
     // A block kept for each running sequence: otherwise the newcomer would be thrown out before it has read its prompt.
-    return needed + running() <= pool_->free_blocks();
+    return sequence.missing_blocks() + running() <= pool_->free_blocks();
 }
 
 void Scheduler::give_rows(Sequence& sequence, int& budget) {

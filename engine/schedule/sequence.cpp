@@ -1,6 +1,7 @@
 #include "engine/schedule/sequence.hpp"
 
 #include "attune/assert.hpp"
+#include "engine/kv/block_size.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -12,10 +13,9 @@ Sequence::Sequence(Start start, BlockPool& pool)
       order_(start.order),
       tokens_(std::move(start.prompt)),
       prompt_tokens_(static_cast<int>(tokens_.size())),
-      modules_from_(start.modules_from),
       blocks_(pool) {
     ATTUNE_ASSERT(!tokens_.empty());
-    set_slots(std::move(start.slots));
+    set_modules(std::move(start.modules));
 }
 
 Sequence::Sequence(const Sequence& other, int choice)
@@ -25,8 +25,7 @@ Sequence::Sequence(const Sequence& other, int choice)
       prompt_tokens_(other.prompt_tokens_),
       computed_(other.computed_),
       decoding_(other.decoding_),
-      slots_(other.slots_),
-      modules_from_(other.modules_from_),
+      modules_(other.modules_),
       logits_from_(other.logits_from_),
       blocks_(other.blocks_.fork()) {
     order_.choice = choice;
@@ -34,24 +33,43 @@ Sequence::Sequence(const Sequence& other, int choice)
 
 Sequence Sequence::fork(int choice) const { return Sequence(*this, choice); }
 
-void Sequence::set_slots(std::vector<SlotWeight> slots) {
-    slots_ = std::move(slots);
-    std::erase_if(slots_, [](const SlotWeight& slot) { return slot.weight == 0.0F; });
+void Sequence::set_modules(SequenceModules modules) {
+    modules_ = std::move(modules);
+    std::erase_if(modules_.list, [](const SequenceModule& module) { return module.slot.weight == 0.0F; });
+}
+
+TokenId Sequence::token_at(int position) const {
+    const int token = position - virtual_tokens();
+    return token < 0 ? -1 - position : tokens_[static_cast<std::size_t>(token)];
 }
 
 void Sequence::append(std::span<const TokenId> tokens) { tokens_.insert(tokens_.end(), tokens.begin(), tokens.end()); }
 
 void Sequence::rollback(int n) {
-    ATTUNE_ASSERT(n >= 0 && n <= length() - prompt_tokens_);
+    ATTUNE_ASSERT(n >= 0 && n <= static_cast<int>(generated().size()));
     tokens_.resize(tokens_.size() - static_cast<std::size_t>(n));
     computed_ = std::min(computed_, length());
     blocks_.shrink_to(length());
 }
 
 bool Sequence::reserve(std::vector<BlockCopy>& copies) {
+    const bool begins = !has_blocks();
+    if (begins && modules_.virtual_tokens.prefix != nullptr) {
+        blocks_ = modules_.virtual_tokens.prefix->fork();
+        computed_ = virtual_tokens();
+    }
     // Rolled back to exactly what is in the cache: the last row is wanted again.
     if (pending() == 0) --computed_;
-    return blocks_.grow_to(length()) && blocks_.make_writable(computed_, length(), copies);
+    if (blocks_.grow_to(length()) && blocks_.make_writable(computed_, length(), copies)) return true;
+    // A prefix has one partly filled block to copy, so a failure here has noted no copy; it waits without blocks.
+    if (begins) restart();
+    return false;
+}
+
+int Sequence::missing_blocks() const {
+    auto held = static_cast<int>(blocks_.blocks().size());
+    if (!has_blocks() && modules_.virtual_tokens.prefix != nullptr) held = virtual_tokens() / kBlockTokens;
+    return BlockTable::blocks_for(length()) - held;
 }
 
 void Sequence::advance(int rows) {
@@ -66,9 +84,9 @@ void Sequence::restart() {
     decoding_ = false;
 }
 
-void Sequence::restart(std::vector<SlotWeight> slots) {
+void Sequence::restart(SequenceModules modules) {
     restart();
-    set_slots(std::move(slots));
+    set_modules(std::move(modules));
 }
 
 }  // namespace attune

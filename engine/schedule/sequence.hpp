@@ -26,10 +26,32 @@ struct SequenceOrder {
     friend bool operator==(const SequenceOrder&, const SequenceOrder&) = default;
 };
 
+/// A module of a sequence.
+struct SequenceModule {
+    SlotWeight slot;
+    int from = 0;  ///< first position it touches: 0, or where an aLoRA was invoked
+    friend bool operator==(const SequenceModule&, const SequenceModule&) = default;
+};
+
+/// Positions that a module puts before the first real token: a prefix lies in the cache already, a soft prompt is read
+/// like tokens.
+struct VirtualTokens {
+    int count = 0;
+    const BlockTable* prefix = nullptr;  ///< holds their keys and values, borrowed; null: a soft prompt, or none
+};
+
+/// Everything that acts on a sequence.
+struct SequenceModules {
+    std::vector<SequenceModule> list;  ///< in the order their states act; weight 0 is left out
+    Combine combine = Combine::sequence;
+    VirtualTokens virtual_tokens;
+};
+
 /// One choice of a request as the scheduler sees it: tokens, how many of them have their keys and values in the cache,
 /// and in which blocks. What follows from the tokens (text, penalties, constraint) is the engine's.
 ///
-/// A decode and a prompt chunk are the same thing here: tokens at [computed, length) are pending. So a preempted
+/// Positions count the modules' virtual tokens, then the real ones; only `tokens()` and `generated()` are without them.
+/// A decode and a prompt chunk are the same thing here: positions [computed, length) are pending. So a preempted
 /// sequence simply has everything pending again, its generated tokens included.
 class Sequence {
 public:
@@ -37,8 +59,7 @@ public:
         RequestId request{};
         SequenceOrder order;
         std::vector<TokenId> prompt;
-        std::vector<SlotWeight> slots;  ///< weight 0 is left out
-        int modules_from = 0;           ///< first position the slots touch
+        SequenceModules modules;
     };
 
     Sequence(Start start, BlockPool& pool);
@@ -49,21 +70,26 @@ public:
 
     std::span<const TokenId> tokens() const { return tokens_; }
     std::span<const TokenId> generated() const { return tokens().subspan(static_cast<std::size_t>(prompt_tokens_)); }
-    int length() const { return static_cast<int>(tokens_.size()); }
+    /// What a step reads at a position: a token, or -1 - i for virtual token i.
+    TokenId token_at(int position) const;
+    int virtual_tokens() const { return modules_.virtual_tokens.count; }
+    int length() const { return virtual_tokens() + static_cast<int>(tokens_.size()); }
     int prompt_tokens() const { return prompt_tokens_; }
     int computed() const { return computed_; }
     int pending() const { return length() - computed_; }
     /// It has read its whole context once since it (re)started; from then on it decodes.
     bool is_decoding() const { return decoding_; }
 
-    std::span<const SlotWeight> slots() const { return slots_; }
-    int modules_from() const { return modules_from_; }
+    const SequenceModules& modules() const { return modules_; }
     const BlockTable& blocks() const { return blocks_; }
     bool has_blocks() const { return !blocks_.blocks().empty(); }
+    /// How many more blocks it takes to hold every position alone.
+    int missing_blocks() const;
 
     /// Positions from here on want their logits when their row is computed; without a wish only the last token does.
-    int logits_from() const { return logits_from_.value_or(length() - 1); }
-    void want_logits_from(std::optional<int> position) { logits_from_ = position; }
+    int logits_from() const { return logits_from_ ? virtual_tokens() + *logits_from_ : length() - 1; }
+    /// `token`: counted without virtual tokens.
+    void want_logits_from(std::optional<int> token) { logits_from_ = token; }
 
     /// Tokens that were sampled or guessed.
     void append(std::span<const TokenId> tokens);
@@ -72,21 +98,22 @@ public:
     /// appended before the next step, that step computes the last remaining token again, for its logits.
     void rollback(int n);
 
-    /// Blocks for every pending token, held alone. False when they ran out.
+    /// Blocks for every pending position, held alone; one that begins takes a prefix over first. False when they ran
+    /// out.
     [[nodiscard]] bool reserve(std::vector<BlockCopy>& copies);
-    /// A step computed the next `rows` pending tokens.
+    /// A step computed the next `rows` pending positions.
     void advance(int rows);
-    /// Drops keys, values and blocks; all tokens are pending again.
+    /// Drops keys, values and blocks; all positions are pending again.
     void restart();
     /// The same under other modules.
-    void restart(std::vector<SlotWeight> slots);
+    void restart(SequenceModules modules);
 
     /// Another choice over the same tokens and blocks.
     Sequence fork(int choice) const;
 
 private:
     Sequence(const Sequence& other, int choice);
-    void set_slots(std::vector<SlotWeight> slots);
+    void set_modules(SequenceModules modules);
 
     RequestId request_;
     SequenceOrder order_;
@@ -94,8 +121,7 @@ private:
     int prompt_tokens_;
     int computed_ = 0;
     bool decoding_ = false;
-    std::vector<SlotWeight> slots_;
-    int modules_from_;
+    SequenceModules modules_;
     std::optional<int> logits_from_;
     BlockTable blocks_;
 };

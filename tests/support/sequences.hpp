@@ -21,7 +21,9 @@ struct SequenceSpec {
     int prompt = 1;
     int priority = 0;
     std::vector<SlotWeight> slots = {};
-    int modules_from = 0;
+    int modules_from = 0;  ///< all of them
+    Combine combine = Combine::sequence;
+    VirtualTokens virtual_tokens = {};
 };
 
 inline std::unique_ptr<Sequence> make_sequence(BlockPool& pool, SequenceSpec spec) {
@@ -29,8 +31,9 @@ inline std::unique_ptr<Sequence> make_sequence(BlockPool& pool, SequenceSpec spe
     start.request = RequestId{static_cast<std::uint64_t>(spec.id)};
     start.order = {spec.priority, static_cast<std::uint64_t>(spec.id), 0};
     start.prompt = token_run(spec.prompt, 100 * spec.id);
-    start.slots = std::move(spec.slots);
-    start.modules_from = spec.modules_from;
+    for (const SlotWeight& slot : spec.slots) start.modules.list.push_back({slot, spec.modules_from});
+    start.modules.combine = spec.combine;
+    start.modules.virtual_tokens = spec.virtual_tokens;
     return std::make_unique<Sequence>(std::move(start), pool);
 }
 

@@ -139,16 +139,6 @@ TEST_CASE("a prompt is scored to its end by the weights that began it", "[engine
     CHECK(sink->finished()->served.back().modules.size() == 1);
 }
 
-TEST_CASE("modules start where they are told, also after a switch", "[engine]") {
-    EngineHouse house;
-    auto job = house.job(1, "abc", greedy(2));
-    job->modules_from = 3;
-    job->modules = {house.module("late")};
-    const auto sink = house.add(std::move(job));
-    REQUIRE(house.run());
-    CHECK(sink->text() == "df");  // the prompt's last row is still the base's
-}
-
 TEST_CASE("random numbers go on through a switch", "[engine]") {
     // To weights that change nothing: the same tokens as without.
     const auto answer = [](bool switching) {

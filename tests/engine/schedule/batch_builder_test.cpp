@@ -116,6 +116,56 @@ TEST_CASE("a segment starts inside the sequence where its modules start", "[engi
     }
 }
 
+TEST_CASE("each module begins at a position of its own", "[engine][schedule]") {
+    BlockPool pool(8);
+    Sequence::Start start;
+    start.prompt = token_run(8);
+    start.modules.list = {{kSlot1, 5}, {kSlot2, 0}, {{SlotId{3}, 2.0F}, 2}};
+    Sequence sequence(std::move(start), pool);
+    const Batch batch = built({take(sequence, 8)});
+    CHECK(batch.segment_rows == Ints{0, 2, 5, 8});
+    CHECK(batch.segment_offsets == Ints{0, 1, 3, 6});
+    const SlotWeight slot3{SlotId{3}, 2.0F};
+    CHECK(batch.segment_slots == std::vector<SlotWeight>{kSlot2, kSlot2, slot3, kSlot1, kSlot2, slot3});
+    sequence.advance(5);
+    const Batch rest = built({take(sequence, 2)});
+    CHECK(rest.segment_rows == Ints{0, 2});
+    CHECK(rest.segment_slots == std::vector<SlotWeight>{kSlot1, kSlot2, slot3});
+}
+
+TEST_CASE("virtual tokens of a soft prompt are rows before the prompt", "[engine][schedule]") {
+    BlockPool pool(8);
+    const auto a = make_sequence(pool, {.id = 1, .prompt = 2, .slots = {kSlot1}, .virtual_tokens = {3, nullptr}});
+    const Batch batch = built({take(*a, 5)});
+    CHECK(batch.tokens == Ints{-1, -2, -3, 100, 101});
+    CHECK(batch.positions == Ints{0, 1, 2, 3, 4});
+    CHECK(batch.logit_rows == Ints{4});
+    CHECK(batch.segment_rows == Ints{0, 5});
+}
+
+TEST_CASE("a prefix has no rows, and real tokens come behind it", "[engine][schedule]") {
+    BlockPool pool(8);
+    BlockTable prefix(pool);
+    REQUIRE(prefix.grow_to(5));
+    const auto a = make_sequence(pool, {.id = 1, .prompt = 2, .slots = {kSlot1}, .virtual_tokens = {5, &prefix}});
+    a->want_logits_from(0);
+    const Batch batch = built({take(*a, 2)});
+    CHECK(batch.tokens == Ints{100, 101});
+    CHECK(batch.positions == Ints{5, 6});
+    CHECK(batch.sequences[0].context == 5);
+    CHECK(batch.logit_rows == Ints{0, 1});
+}
+
+TEST_CASE("the same modules combined in another way are another segment", "[engine][schedule]") {
+    BlockPool pool(8);
+    const auto a = make_sequence(pool, {.id = 1, .prompt = 1, .slots = {kSlot1, kSlot2}});
+    const auto b = make_sequence(pool, {.id = 2, .slots = {kSlot1, kSlot2}, .combine = Combine::parallel});
+    const auto c = make_sequence(pool, {.id = 3, .slots = {kSlot1, kSlot2}, .combine = Combine::parallel});
+    const Batch batch = built({take(*a, 1), take(*b, 1), take(*c, 1)});
+    CHECK(batch.segment_rows == Ints{0, 1, 3});
+    CHECK(batch.segment_combine == std::vector<Combine>{Combine::sequence, Combine::parallel});
+}
+
 TEST_CASE("a batch built again holds nothing of the one before", "[engine][schedule]") {
     BlockPool pool(8);
     const auto a = make_sequence(pool, {.id = 1, .prompt = 5, .slots = {kSlot1}});
@@ -129,6 +179,7 @@ TEST_CASE("a batch built again holds nothing of the one before", "[engine][sched
     CHECK(batch.segment_rows == Ints{0, 1});
     CHECK(batch.segment_slots.empty());
     CHECK(batch.logit_rows == Ints{0});
+    CHECK(batch.segment_combine.size() == 1);
     build_batch({}, batch);
     CHECK(batch.rows() == 0);
     CHECK(batch.segments() == 0);

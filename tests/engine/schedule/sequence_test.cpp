@@ -103,7 +103,7 @@ TEST_CASE("a fork has the same tokens and blocks and its own choice", "[engine][
     Sequence fork = sequence->fork(1);
     CHECK(fork.choice() == 1);
     CHECK(fork.is_decoding());
-    CHECK(fork.slots()[0] == SlotWeight{SlotId{2}, 0.5F});
+    CHECK(fork.modules().list[0].slot == SlotWeight{SlotId{2}, 0.5F});
     CHECK(pool.free_blocks() == 6);
     CHECK(sequence->order() < fork.order());
 
@@ -128,8 +128,8 @@ TEST_CASE("a fork at a block's end shares everything and copies nothing", "[engi
 TEST_CASE("modules of weight 0 are left out", "[engine][schedule]") {
     BlockPool pool(1);
     const auto sequence = make_sequence(pool, {.slots = {{SlotId{1}, 0.0F}, {SlotId{2}, -1.0F}}});
-    REQUIRE(sequence->slots().size() == 1);
-    CHECK(sequence->slots()[0].slot == SlotId{2});
+    REQUIRE(sequence->modules().list.size() == 1);
+    CHECK(sequence->modules().list[0].slot.slot == SlotId{2});
 }
 
 TEST_CASE("order is by priority, then arrival, then choice", "[engine][schedule]") {
@@ -138,4 +138,84 @@ TEST_CASE("order is by priority, then arrival, then choice", "[engine][schedule]
     CHECK(SequenceOrder{5, 9, 0} < early);
     CHECK(early < SequenceOrder{-5, 0, 0});
     CHECK(early < SequenceOrder{0, 1, 1});
+}
+
+TEST_CASE("a sequence with a prefix starts as its fork, and copies only the partly filled block",
+          "[engine][schedule]") {
+    BlockPool pool(8);
+    BlockTable prefix(pool);
+    REQUIRE(prefix.grow_to(20));
+    const auto sequence = make_sequence(pool, {.prompt = 14, .virtual_tokens = {20, &prefix}});
+    CHECK(sequence->length() == 34);
+    CHECK(sequence->missing_blocks() == 2);
+    CHECK_FALSE(sequence->has_blocks());
+    std::vector<BlockCopy> copies;
+    REQUIRE(sequence->reserve(copies));
+    CHECK(sequence->computed() == 20);
+    CHECK(sequence->pending() == 14);
+    REQUIRE(sequence->blocks().blocks().size() == 3);
+    CHECK(sequence->blocks().blocks()[0] == prefix.blocks()[0]);
+    CHECK(copies == std::vector<BlockCopy>{{prefix.blocks()[1], sequence->blocks().blocks()[1]}});
+    CHECK(pool.free_blocks() == 4);
+
+    sequence->advance(14);
+    CHECK(sequence->is_decoding());
+    sequence->append(7);
+    CHECK(sequence->generated().size() == 1);
+    CHECK(sequence->tokens().size() == 15);
+
+    sequence->restart();
+    CHECK(pool.free_blocks() == 6);
+    copies.clear();
+    REQUIRE(sequence->reserve(copies));
+    CHECK(sequence->computed() == 20);
+    CHECK(sequence->pending() == 15);
+}
+
+TEST_CASE("a sequence whose blocks run out behind its prefix holds none", "[engine][schedule]") {
+    BlockPool pool(3);
+    BlockTable prefix(pool);
+    REQUIRE(prefix.grow_to(20));
+    const auto sequence = make_sequence(pool, {.prompt = 14, .virtual_tokens = {20, &prefix}});
+    std::vector<BlockCopy> copies;
+    CHECK_FALSE(sequence->reserve(copies));
+    CHECK(copies.empty());
+    CHECK_FALSE(sequence->has_blocks());
+    CHECK(pool.free_blocks() == 1);
+    CHECK(pool.owners(prefix.blocks()[0]) == 1);
+}
+
+TEST_CASE("under other modules a sequence has their virtual tokens", "[engine][schedule]") {
+    BlockPool pool(8);
+    BlockTable prefix(pool);
+    REQUIRE(prefix.grow_to(16));
+    const auto sequence = make_sequence(pool, {.prompt = 3});
+    compute(*sequence, 3);
+    sequence->append(7);
+    SequenceModules modules;
+    modules.virtual_tokens = {16, &prefix};
+    sequence->restart(modules);
+    compute(*sequence, 4);
+    CHECK(sequence->computed() == 20);
+    CHECK(sequence->logits_from() == 19);
+    modules.virtual_tokens = {6, nullptr};
+    sequence->restart(modules);
+    CHECK(sequence->pending() == 10);
+    sequence->want_logits_from(1);
+    CHECK(sequence->logits_from() == 7);
+}
+
+TEST_CASE("a fork of a sequence with a prefix starts again from it", "[engine][schedule]") {
+    BlockPool pool(8);
+    BlockTable prefix(pool);
+    REQUIRE(prefix.grow_to(16));
+    const auto sequence = make_sequence(pool, {.prompt = 3, .virtual_tokens = {16, &prefix}});
+    compute(*sequence, 3);
+    Sequence fork = sequence->fork(1);
+    CHECK(fork.computed() == 19);
+    fork.restart();
+    std::vector<BlockCopy> copies;
+    REQUIRE(fork.reserve(copies));
+    CHECK(fork.pending() == 3);
+    CHECK(pool.owners(prefix.blocks()[0]) == 3);
 }
