@@ -1,4 +1,5 @@
-# Unpacks tests/data/*.tar.xz into ${ATTUNE_TEST_DATA}, again only when a pack changes.
+# Unpacks tests/data/*.tar.xz into ${ATTUNE_TEST_DATA}, again only when a pack changes. The same files give the
+# same pack: tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=ustar, xz -9e.
 file(GLOB packs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/data/*.tar.xz)
 file(MAKE_DIRECTORY ${ATTUNE_TEST_DATA})
 foreach(pack ${packs})

@@ -53,15 +53,25 @@ struct GoldenHouse {
     JobModule module(const std::string& name, double weight = 1.0) {
         auto found = slots.find(name);
         if (found == slots.end()) {
-            auto loaded = load_module(name, golden::adapter_folder(model, name), engine->shape(), {});
+            ModuleLimits limits;
+            limits.base_values = engine->base_values();
+            auto loaded = load_module(name, golden::adapter_folder(model, name), engine->shape(), limits);
             if (!loaded) throw std::runtime_error(loaded.error().message);
-            auto slot = engine->install(*loaded);
-            if (!slot) throw std::runtime_error(slot.error().message);
-            found = slots.emplace(name, JobModule{*slot, {(*loaded)->id, 1.0, false}}).first;
+            found = slots.emplace(name, install(*loaded)).first;
         }
         JobModule module = found->second;
         module.applied.weight = weight;
         return module;
+    }
+    JobModule install(const ModulePtr& module) {
+        auto slot = engine->install(module);
+        if (!slot) throw std::runtime_error(slot.error().message);
+        return {*slot, {module->id, 1.0, false}};
+    }
+    /// Removes every golden adapter.
+    void clear() {
+        for (const auto& [name, module] : slots) engine->remove(module.slot);
+        slots.clear();
     }
 
     static SamplingParams greedy(int max_tokens = 32) {
@@ -74,12 +84,13 @@ struct GoldenHouse {
     }
 
     std::shared_ptr<RecordingSink> add(std::vector<TokenId> prompt, SamplingParams params = greedy(),
-                                       std::vector<JobModule> modules = {}) {
+                                       std::vector<JobModule> modules = {}, Combine combine = Combine::sequence) {
         auto job = std::make_unique<Job>();
         job->id = RequestId{next_id++};
         job->prompt = std::move(prompt);
         job->sampling = std::move(params);
         job->modules = std::move(modules);
+        job->combine = combine;
         auto sink = std::make_shared<RecordingSink>();
         job->sink = sink;
         engine->add(std::move(job));
@@ -108,6 +119,35 @@ struct GoldenHouse {
     std::uint64_t next_id = 1;
     int preempted = 0;
 };
+
+/// The same, and the log-probability of every token at every prompt position.
+inline SamplingParams greedy_with_whole_rows(int vocab_size) {
+    SamplingParams params = GoldenHouse::greedy();
+    params.logprobs = vocab_size;
+    params.prompt_logprobs = vocab_size;
+    return params;
+}
+
+/// Largest difference between the reference's log-probabilities and `greedy_with_whole_rows` over a whole prompt.
+inline float prompt_difference_from(const golden::Prompt& expected, const RecordingSink& got) {
+    const auto prompt = got.one<PromptEvent>();
+    if (!prompt || prompt->scores.size() != expected.tokens.size() || got.tokens().empty()) return INFINITY;
+    float worst = 0;
+    for (std::size_t row = 0; row < expected.tokens.size(); ++row) {
+        const std::vector<float> logits = expected.logits.row(row);
+        double total = 0;
+        for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+        const bool last = row + 1 == expected.tokens.size();
+        const auto& top = last ? got.tokens()[0].scores->top : prompt->scores[row + 1]->top;
+        if (top.size() != logits.size()) return INFINITY;
+        for (const ScoredToken& token : top) {
+            const double wanted = static_cast<double>(logits[static_cast<std::size_t>(token.id)]) - std::log(total);
+            const auto difference = static_cast<float>(std::fabs(static_cast<double>(token.logprob) - wanted));
+            if (!(difference <= worst)) worst = difference;
+        }
+    }
+    return worst;
+}
 
 /// Largest difference from the reference's log-probabilities over the binding steps; infinite when a token differs.
 inline float difference_from(const golden::Prompt& expected, const RecordingSink& got, int choice = 0) {
