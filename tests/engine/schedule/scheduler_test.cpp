@@ -260,7 +260,9 @@ TEST_CASE("a sequence under other modules is read again from its first token at 
     house.add({.id = 3, .prompt = 4});
     CHECK(house.step() == Chosen{{1, 4}, {2, 4}});
     house.scheduler.requeue(first);
-    first.restart({{SlotId{9}, 1.0F}});
+    SequenceModules modules;
+    modules.list = {{{SlotId{9}, 1.0F}, 0}};
+    first.restart(modules);
     CHECK(house.step() == Chosen{{2, 1}, {1, 5}});
 }
 
