@@ -19,7 +19,8 @@ struct NamedCase {
 /// which are no sum of effects (ADAPTERS 9) and lie in no file, and the two states, which have no package.
 std::vector<NamedCase> cases_of(const std::string& model) {
     std::vector<NamedCase> cases;
-    for (const auto& entry : golden::read_json(golden::root() / "index.json").at("cases")) {
+    const auto index = golden::read_json(golden::root() / "index.json");
+    for (const auto& entry : index.at("cases")) {
         if (entry.at("model") != model) continue;
         NamedCase one{entry.at("case"), {}};
         const std::string kind = entry.at("kind");
