@@ -131,14 +131,15 @@ inline SamplingParams greedy_with_whole_rows(int vocab_size) {
 /// Largest difference between the reference's log-probabilities and `greedy_with_whole_rows` over a whole prompt.
 inline float prompt_difference_from(const golden::Prompt& expected, const RecordingSink& got) {
     const auto prompt = got.one<PromptEvent>();
-    if (!prompt || prompt->scores.size() != expected.tokens.size() || got.tokens().empty()) return INFINITY;
+    const auto tokens = got.tokens();
+    if (!prompt || prompt->scores.size() != expected.tokens.size() || tokens.empty()) return INFINITY;
     float worst = 0;
     for (std::size_t row = 0; row < expected.tokens.size(); ++row) {
         const std::vector<float> logits = expected.logits.row(row);
         double total = 0;
         for (const float logit : logits) total += std::exp(static_cast<double>(logit));
         const bool last = row + 1 == expected.tokens.size();
-        const auto& top = last ? got.tokens()[0].scores->top : prompt->scores[row + 1]->top;
+        const auto& top = last ? tokens[0].scores->top : prompt->scores[row + 1]->top;
         if (top.size() != logits.size()) return INFINITY;
         for (const ScoredToken& token : top) {
             const double wanted = static_cast<double>(logits[static_cast<std::size_t>(token.id)]) - std::log(total);
