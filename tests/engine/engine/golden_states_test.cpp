@@ -9,8 +9,10 @@ using namespace attune;
 
 namespace {
 
+std::filesystem::path states_root() { return golden::root().parent_path() / "golden_states"; }
+
 std::filesystem::path package_of(const std::string& model, const std::string& name) {
-    const auto folder = golden::states_root() / "packages" / model / name;
+    const auto folder = states_root() / "packages" / model / name;
     return std::filesystem::exists(folder) ? folder : std::filesystem::path(folder.string() + ".gguf");
 }
 
@@ -23,7 +25,7 @@ Combine combine_of(const nlohmann::json& request) {
 
 TEST_CASE("every reference case of states and packages gives the reference's rows and tokens", "[engine][golden]") {
     int seen = 0;
-    const auto index = golden::read_json(golden::states_root() / "index.json");
+    const auto index = golden::read_json(states_root() / "index.json");
     for (const std::string model : {"llama_gqa_tied", "qwen3_qknorm", "mistral_swa"}) {
         GoldenHouse house(model);
         ModuleLimits limits;
@@ -45,7 +47,7 @@ TEST_CASE("every reference case of states and packages gives the reference's row
                 }
                 modules.push_back(house.module(module, applied.at("weight")));
             }
-            for (const golden::Prompt& prompt : golden::read_case(golden::states_root(), model, name).prompts) {
+            for (const golden::Prompt& prompt : golden::read_case(states_root(), model, name).prompts) {
                 const auto sink = house.add(prompt.tokens, greedy_with_whole_rows(shape.vocab_size), modules,
                                             combine_of(entry.at("request")));
                 REQUIRE(house.run());
