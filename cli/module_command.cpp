@@ -130,8 +130,7 @@ void add_module(CLI::App& app, Run& run) {
     command->require_subcommand(1);
     add_check(*command, "inspect", "Tell what a module touches and needs, from its headers", inspect, run);
     add_check(*command, "verify", "Read a module whole and check it against a base model", verify, run);
-    add_not_yet(*command, "module pack", "Make a package from a module's files", run);
-    add_not_yet(*command, "module convert", "Convert between module formats", run);
+    add_make_package(*command, run);
 }
 
 }  // namespace attune::cli
