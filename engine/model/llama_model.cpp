@@ -190,6 +190,7 @@ torch::Tensor LlamaModel::finish(int index, Projection projection, const torch::
     torch::Tensor y = columns(product, *part.weight, part.index);
     if (pass.slots.touches(index, projection, *pass.plan)) {
         ModuleSlots::BaseProduct base;
+        base.of_base_input = part.weight->parts() == 1;
         if (part.bias) base.bias = part.bias->vector();
         base.multiply = [&part](const torch::Tensor& inputs) {
             return columns(part.weight->matmul(inputs), *part.weight, part.index);
@@ -213,7 +214,8 @@ torch::Tensor LlamaModel::attention_part(int index, const torch::Tensor& x, cons
     k = math_.rotate(k, pass.cos, pass.sin);
 
     const torch::Tensor mixed = pass.attention(index, q, k, v);
-    return finish(index, Projection::o, mixed, layer.o->matmul(mixed), {layer.o, 0, layer.o_bias}, pass);
+    const torch::Tensor read = pass.slots.base_input(index, Projection::o, mixed, *pass.plan);
+    return finish(index, Projection::o, mixed, layer.o->matmul(read), {layer.o, 0, layer.o_bias}, pass);
 }
 
 torch::Tensor LlamaModel::mlp_part(int index, const torch::Tensor& x, const Pass& pass) const {
@@ -222,7 +224,8 @@ torch::Tensor LlamaModel::mlp_part(int index, const torch::Tensor& x, const Pass
     const torch::Tensor gate = finish(index, Projection::gate, x, fused, {layer.gate_up, 0, layer.gate_bias}, pass);
     const torch::Tensor up = finish(index, Projection::up, x, fused, {layer.gate_up, 1, layer.up_bias}, pass);
     const torch::Tensor inner = math_.silu_mul(gate, up);
-    return finish(index, Projection::down, inner, layer.down->matmul(inner), {layer.down, 0, layer.down_bias}, pass);
+    const torch::Tensor read = pass.slots.base_input(index, Projection::down, inner, *pass.plan);
+    return finish(index, Projection::down, inner, layer.down->matmul(read), {layer.down, 0, layer.down_bias}, pass);
 }
 
 torch::Tensor LlamaModel::logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots,

@@ -62,7 +62,8 @@ private:
     Layer add_layer(int index);
 
     torch::Tensor run(const Batch& batch, const ModuleSlots& slots, const Attention& attention) const;
-    /// A projection from its (fused) product: what the rows' modules make of it, and the bias. x: its input.
+    /// A projection from its (fused) product: what the rows' modules make of it, and the bias. x: its input; a product
+    /// of its own is that of base_input().
     torch::Tensor finish(int index, Projection projection, const torch::Tensor& x, const torch::Tensor& product,
                          const FusedPart& part, const Pass& pass) const;
     torch::Tensor attention_part(int index, const torch::Tensor& x, const Pass& pass) const;

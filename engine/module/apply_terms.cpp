@@ -20,57 +20,88 @@ void add_gain(float* y, const float* gain, float weight, const float* base, cons
 
 using TouchedRow = std::pair<const PlannedSegment*, int>;
 
-/// Rows of the segments that `acts` on.
-template <class Acts>
-std::vector<TouchedRow> touched_rows(const SlotPlan& plan, Acts&& acts) {
-    std::vector<TouchedRow> rows;
+/// Rows of the segments that `wanted(segment)`.
+template <class Wanted>
+void list_rows(const SlotPlan& plan, std::vector<TouchedRow>& rows, Wanted&& wanted) {
+    rows.clear();
     for (const PlannedSegment& segment : plan.segments) {
-        if (!segment.any(acts)) continue;
+        if (!wanted(segment)) continue;
         for (int row = segment.first; row < segment.first + segment.rows; ++row) rows.emplace_back(&segment, row);
     }
-    return rows;
+}
+
+/// Where `row` stands in an ascending list, or its end.
+std::vector<TouchedRow>::const_iterator find_row(const std::vector<TouchedRow>& rows, int row) {
+    const auto at = std::lower_bound(rows.begin(), rows.end(), row,
+                                     [](const TouchedRow& touched, int wanted) { return touched.second < wanted; });
+    return at != rows.end() && at->second == row ? at : rows.end();
 }
 
 }  // namespace
 
+torch::Tensor ModuleSlots::Impl::scaled_input(std::size_t site, const torch::Tensor& x, const SlotPlan& plan) const {
+    const auto acts = [&](const SlotContent& content) { return content.input_gain(site) != SlotContent::kNone; };
+    if (!writes(x)) {
+        return by_segment(x, plan, acts, [&](const PlannedSegment& segment, const torch::Tensor& rows) {
+            torch::Tensor gain = torch::ones({}, rows.options());
+            for (const PlannedModule& module : segment.modules) {
+                const int own = module.content->input_gain(site);
+                if (own != SlotContent::kNone) gain = gain + values(*module.content, own) * module.weight;
+            }
+            return (rows * gain).to(x.scalar_type());
+        });
+    }
+    torch::Tensor scaled = x.clone(at::MemoryFormat::Contiguous);
+    const std::int64_t in = x.size(1);
+    for (const PlannedSegment& segment : plan.segments) {
+        if (!segment.any(acts)) continue;
+        for (std::int64_t row = segment.first; row < segment.first + segment.rows; ++row)
+            for (const PlannedModule& module : segment.modules)
+                if (const float* gain = floats(*module.content, module.content->input_gain(site)))
+                    add_gain(scaled.data_ptr<float>() + row * in, gain, module.weight,
+                             x.const_data_ptr<float>() + row * x.stride(0), nullptr, in);
+    }
+    return scaled;
+}
+
 void ModuleSlots::Impl::terms_kernels(std::size_t site, const torch::Tensor& x, torch::Tensor& y, const SlotPlan& plan,
                                       const BaseProduct& base) const {
-    const std::int64_t in = x.size(1);
     const std::int64_t out = y.size(1);
-    const auto has_gain = [&](const SlotContent& content) { return content.input_gain(site) != SlotContent::kNone; };
-    const auto has_output = [&](const SlotContent& content) { return content.output(site) != nullptr; };
+    const auto scales = [&](const SlotContent& content) { return content.input_gain(site) != SlotContent::kNone; };
+    const auto acts = [&](const SlotContent& content) { return content.output(site) != nullptr; };
+    const auto gains = [&](const SlotContent& content) {
+        return acts(content) && content.output(site)->gain != SlotContent::kNone;
+    };
 
-    // Rows that read another input get a product of their own; the fused one of the step keeps what all others read.
-    const std::vector<TouchedRow> scaled = touched_rows(plan, has_gain);
-    torch::Tensor product;  // [scaled, out]
-    if (!scaled.empty()) {
-        torch::Tensor inputs = torch::empty({static_cast<std::int64_t>(scaled.size()), in}, x.options());
-        float* to = inputs.data_ptr<float>();
-        for (const auto& [segment, row] : scaled) {
-            const float* from = x.data_ptr<float>() + row * x.stride(0);
-            std::copy(from, from + in, to);
-            for (const PlannedModule& module : segment->modules)
-                if (const float* gain = floats(*module.content, module.content->input_gain(site)))
-                    add_gain(to, gain, module.weight, from, nullptr, in);
-            to += in;
-        }
-        product = base.multiply(inputs);
+    // Output terms read the product of x, the row gets that of the scaled x. One of them is y; rows that need the other
+    // too have it made by themselves.
+    static thread_local std::vector<TouchedRow> own_buffer;
+    static thread_local std::vector<TouchedRow> touched_buffer;
+    list_rows(plan, own_buffer, [&](const PlannedSegment& segment) {
+        return segment.any(scales) && (!base.of_base_input || segment.any(gains));
+    });
+    list_rows(plan, touched_buffer, [&](const PlannedSegment& segment) {
+        return segment.any(acts) || (segment.any(scales) && !base.of_base_input);
+    });
+    const std::vector<TouchedRow>& own = own_buffer;  // this thread's, whoever runs the tasks
+    const std::vector<TouchedRow>& touched = touched_buffer;
+    torch::Tensor product;  // [own, out]
+    if (!own.empty()) {
+        std::vector<std::int64_t> rows;
+        for (const TouchedRow& row : own) rows.push_back(row.second);
+        const torch::Tensor& inputs = base.of_base_input ? x : scaled_input(site, x, plan);
+        product = base.multiply(inputs.index_select(0, torch::tensor(rows)));
     }
     const float* bias = base.bias.defined() ? base.bias.const_data_ptr<float>() : nullptr;
-    const std::vector<TouchedRow> rows =
-        touched_rows(plan, [&](const SlotContent& content) { return has_gain(content) || has_output(content); });
-    run_tasks(static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows.size()) * out,
+    run_tasks(static_cast<std::int64_t>(touched.size()), static_cast<std::int64_t>(touched.size()) * out,
               [&](std::int64_t i) {
-                  const auto& [segment, row] = rows[static_cast<std::size_t>(i)];
+                  const auto& [segment, row] = touched[static_cast<std::size_t>(i)];
                   float* to = y.data_ptr<float>() + row * y.stride(0);
                   float* before = scratch(static_cast<std::size_t>(out));
                   std::copy(to, to + out, before);
-                  const auto own =
-                      std::lower_bound(scaled.begin(), scaled.end(), row,
-                                       [](const TouchedRow& touched, int wanted) { return touched.second < wanted; });
-                  if (own != scaled.end() && own->second == row) {
-                      const float* from = product.const_data_ptr<float>() + (own - scaled.begin()) * product.stride(0);
-                      std::copy(from, from + out, to);
+                  if (const auto at = find_row(own, row); at != own.end()) {
+                      const float* other = product.const_data_ptr<float>() + (at - own.begin()) * product.stride(0);
+                      std::copy(other, other + out, base.of_base_input ? before : to);
                   }
                   for (const PlannedModule& module : segment->modules) {
                       const SlotContent::Output* term = module.content->output(site);
@@ -85,21 +116,19 @@ void ModuleSlots::Impl::terms_kernels(std::size_t site, const torch::Tensor& x, 
 
 torch::Tensor ModuleSlots::Impl::terms_torch(std::size_t site, const torch::Tensor& x, const torch::Tensor& y,
                                              const SlotPlan& plan, const BaseProduct& base) const {
-    const auto acts = [&](const SlotContent& content) {
-        return content.output(site) != nullptr || content.input_gain(site) != SlotContent::kNone;
+    const auto scales = [&](const SlotContent& content) { return content.input_gain(site) != SlotContent::kNone; };
+    const auto acts = [&](const SlotContent& content) { return content.output(site) != nullptr || scales(content); };
+    const auto gains = [&](const SlotContent& content) {
+        return content.output(site) != nullptr && content.output(site)->gain != SlotContent::kNone;
     };
-    const auto piece = [&](const PlannedSegment& segment, const torch::Tensor& before) {
-        torch::Tensor gain;  // [in]
-        for (const PlannedModule& module : segment.modules) {
-            const int own = module.content->input_gain(site);
-            if (own == SlotContent::kNone) continue;
-            const torch::Tensor term = values(*module.content, own) * module.weight;
-            gain = gain.defined() ? gain + term : term;
+    const torch::Tensor scaled = plan.inputs[site] && !base.of_base_input ? scaled_input(site, x, plan) : x;
+    const auto piece = [&](const PlannedSegment& segment, const torch::Tensor& rows) {
+        torch::Tensor sum = rows.to(torch::kFloat32);
+        torch::Tensor product = sum;  // of x itself
+        if (segment.any(scales) && (!base.of_base_input || segment.any(gains))) {
+            const torch::Tensor other = base.multiply(scaled.narrow(0, segment.first, segment.rows));
+            (base.of_base_input ? product : sum) = other.to(torch::kFloat32);
         }
-        torch::Tensor sum = before.to(torch::kFloat32);
-        const torch::Tensor product = sum;
-        if (gain.defined())
-            sum = base.multiply(x.narrow(0, segment.first, segment.rows).to(torch::kFloat32) * (gain + 1));
         for (const PlannedModule& module : segment.modules) {
             const SlotContent::Output* term = module.content->output(site);
             if (term == nullptr) continue;
@@ -113,6 +142,12 @@ torch::Tensor ModuleSlots::Impl::terms_torch(std::size_t site, const torch::Tens
         return sum.to(y.scalar_type());
     };
     return by_segment(y, plan, acts, piece);
+}
+
+torch::Tensor ModuleSlots::base_input(int layer, Projection projection, const torch::Tensor& x,
+                                      const SlotPlan& plan) const {
+    const std::size_t site = SlotContent::site(layer, projection);
+    return plan.inputs[site] ? impl_->scaled_input(site, x, plan) : x;
 }
 
 torch::Tensor ModuleSlots::norm_weight(int layer, NormSite at, const torch::Tensor& weight, std::int64_t rows,

@@ -148,6 +148,7 @@ std::shared_ptr<const SlotPlan> ModuleSlots::Impl::plan(std::vector<RowSegment> 
     const std::size_t sites = SlotContent::site(shape.layer_count(), Projection{});
     plan->pairs.resize(sites);
     plan->terms.resize(sites);
+    plan->inputs.resize(sites);
     plan->norms.resize(SlotContent::norm_site(shape.layer_count(), NormSite{}));
     plan->states.resize(static_cast<std::size_t>(shape.layer_count()));
     plan->levels = levels_of(segments);
@@ -156,8 +157,8 @@ std::shared_ptr<const SlotPlan> ModuleSlots::Impl::plan(std::vector<RowSegment> 
             const SlotContent& content = *group.content;
             for (std::size_t site = 0; site < sites; ++site) {
                 if (content.pair(site) != nullptr) plan->pairs[site] = true;
-                if (content.output(site) != nullptr || content.input_gain(site) != SlotContent::kNone)
-                    plan->terms[site] = true;
+                if (content.output(site) != nullptr) plan->terms[site] = true;
+                if (content.input_gain(site) != SlotContent::kNone) plan->terms[site] = plan->inputs[site] = true;
             }
             for (std::size_t site = 0; site < plan->norms.size(); ++site)
                 if (content.norm_delta(site) != SlotContent::kNone) plan->norms[site] = true;

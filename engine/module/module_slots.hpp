@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace attune {
 
@@ -60,16 +61,26 @@ public:
 
     /// What the terms of a projection need of the base.
     struct BaseProduct {
-        torch::Tensor bias;  // [out] float32, undefined without
+        torch::Tensor bias;          // [out] float32, undefined without
+        bool of_base_input = false;  ///< y is the product of base_input(), not of x
         /// The base's product of other inputs: [n, in] -> [n, out].
         std::function<torch::Tensor(const torch::Tensor&)> multiply;
     };
+
+    /// What the base's product reads instead of x: x itself, or a copy whose touched rows are scaled (input terms). For
+    /// projections that share their product with no other; at fused ones apply() multiplies such rows by themselves.
+    torch::Tensor base_input(int layer, Projection projection, const torch::Tensor& x, const SlotPlan& plan) const;
 
     /// y and all that the modules of each row add to it (pairs, output and input terms; at the head its rows too).
     /// x: [rows, in]; y: [rows, out], the base's product before its bias (may be a row-strided view of a fused output),
     /// float32 or bfloat16. The caller adds the bias afterwards; modules without terms never ask for `base`.
     torch::Tensor apply(int layer, Projection projection, const torch::Tensor& x, torch::Tensor y, const SlotPlan& plan,
-                        const BaseProduct& base = {}) const;
+                        const BaseProduct& base) const;
+    /// Where no term asks for the base.
+    torch::Tensor apply(int layer, Projection projection, const torch::Tensor& x, torch::Tensor y,
+                        const SlotPlan& plan) const {
+        return apply(layer, projection, x, std::move(y), plan, BaseProduct());
+    }
 
     /// The plan touches a row of this layer; otherwise callers skip apply(). `layer` of the head: 0.
     bool touches(int layer, Projection projection, const SlotPlan& plan) const;

@@ -71,6 +71,7 @@ struct ModuleSlots::Impl {
     torch::Tensor pairs_torch(std::size_t site, const torch::Tensor& x, const torch::Tensor& y,
                               const SlotPlan& plan) const;
 
+    torch::Tensor scaled_input(std::size_t site, const torch::Tensor& x, const SlotPlan& plan) const;
     void terms_kernels(std::size_t site, const torch::Tensor& x, torch::Tensor& y, const SlotPlan& plan,
                        const BaseProduct& base) const;
     torch::Tensor terms_torch(std::size_t site, const torch::Tensor& x, const torch::Tensor& y, const SlotPlan& plan,

@@ -53,6 +53,7 @@ public:
     // Whether any row is touched there: most steps skip most effects.
     std::vector<bool> pairs;   // [site]
     std::vector<bool> terms;   // [site], outputs and inputs
+    std::vector<bool> inputs;  // [site]
     std::vector<bool> norms;   // [norm site]
     std::vector<bool> states;  // [layer]
     bool embedding = false;    ///< soft prompts too

@@ -82,6 +82,7 @@ struct Terms {
 TEST_CASE_METHOD(Terms, "what modules do to a linear layer adds up as the formulas say", "[engine][slots]") {
     const bool torch_kernels = GENERATE(false, true);
     const bool biased = GENERATE(false, true);
+    const bool scaled = GENERATE(false, true);
     const c10::InferenceMode guard;
     ModuleSlots resident(base, options_of(torch::kFloat32, torch_kernels), torch::kCPU);
     const auto slots = install(
@@ -107,11 +108,12 @@ TEST_CASE_METHOD(Terms, "what modules do to a linear layer adds up as the formul
             product.multiply = [&](const torch::Tensor& inputs) { return torch::matmul(inputs, w.t()); };
             torch::Tensor bias = torch::zeros({base.out_features(projection)});
             if (biased) product.bias = bias = torch::randn({base.out_features(projection)});
-            const auto y = product.multiply(x);
+            product.of_base_input = scaled;
+            const auto y = product.multiply(scaled ? resident.base_input(layer, projection, x, *plan) : x);
             REQUIRE(resident.touches(layer, projection, *plan));
             const auto out = resident.apply(layer, projection, x, y.clone(), *plan, product);
             for (std::int64_t row = 0; row < count; ++row) {
-                CAPTURE(torch_kernels, biased, layer, i, row);
+                CAPTURE(torch_kernels, biased, scaled, layer, i, row);
                 const auto mine = applied(rows[static_cast<std::size_t>(row)], slots);
                 if (mine.empty()) CHECK(same_bits(out[row], y[row]));
                 const auto want = expected(mine, layer, projection, x[row], w.to(torch::kFloat64), bias);
