@@ -1,6 +1,7 @@
 #include "actors/cache_manager.hpp"
 
 #include "actors/names.hpp"
+#include "actors/resolve_modules.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -52,16 +53,43 @@ ColdPolicy CacheManagerState::policy_for(const LeaseAsk& ask, const Lease& lease
     return policy.value_or(core->settings.cold.policy);
 }
 
+/// The set that `asked` stands for, in the order it acts in.
+Result<void> CacheManagerState::fill(Lease& lease, const std::vector<WeightedModule>& asked,
+                                     const Caller& caller) const {
+    const auto look = [&](const std::string& wanted) -> Result<KnownModule> {
+        const NamePtr entry = find(wanted, caller);
+        if (!entry) return unknown_module(wanted);
+        if (is_blocked(*entry, lease.since)) return failure_of(*entry);
+        return KnownModule{entry->found.header ? &*entry->found.header : nullptr,
+                           entry->copy ? entry->copy->module->id.generation : ""};
+    };
+    auto resolved = resolve_modules(asked, core->settings.limits.modules, look);
+    if (!resolved) return resolved.error();
+    for (const WeightedModule& module : resolved->modules)
+        lease.parts.push_back(Lease::Part{find(module.name, caller), module.weight, nullptr, nullptr});
+    lease.unchecked = std::move(resolved->unchecked);
+    lease.combine = resolved->combine;
+    return {};
+}
+
+/// What could not be known before the set was in memory: the generations that its modules require of each other.
+Result<void> CacheManagerState::check_generations(const Lease& lease) const {
+    for (const RequiredGeneration& wanted : lease.unchecked)
+        for (const Lease::Part& part : lease.parts) {
+            if (part.name->name() != wanted.name) continue;
+            const Module& module = *part.copy->module;
+            if (module.id.generation != wanted.pin) return wrong_pin(wanted, module.version, module.id.generation);
+        }
+    return {};
+}
+
 void CacheManagerState::lease(const LeaseAsk& ask) {
     const LeasePtr lease = new_lease(ask.id);
     Names hits;
-    for (const WeightedModule& module : ask.modules) {
-        const NamePtr entry = find(module.name, ask.caller);
-        if (!entry) return fail(lease, unknown_module(module.name));
-        if (is_blocked(*entry, lease->since)) return fail(lease, failure_of(*entry));
-        hits.list.push_back(module.name);
-        lease->parts.push_back(Lease::Part{entry, module.weight, nullptr, nullptr});
-        lease->own_template = lease->own_template || (module.weight != 0 && entry->own_template());
+    if (auto known = fill(*lease, ask.modules, ask.caller); !known) return fail(lease, known.error());
+    for (const Lease::Part& part : lease->parts) {
+        hits.list.push_back(part.name->name());
+        lease->own_template = lease->own_template || (part.weight != 0 && part.name->own_template());
     }
     lease->policy = policy_for(ask, *lease);
     self->send(peers->trigger, hit_atom_v, std::move(hits));
@@ -76,6 +104,7 @@ void CacheManagerState::lease(const LeaseAsk& ask) {
     news.was_cold = lease->was_cold;
     news.policy = lease->policy;
     news.own_template = lease->own_template;
+    news.combine = lease->combine;
     tell(*lease, std::move(news));
 }
 
@@ -171,6 +200,9 @@ void CacheManagerState::start_order(const LoadOrder& order, FoundModule found) {
     fresh->created = unix_seconds();
     lease->parts.push_back(Lease::Part{fresh, 1.0, nullptr, nullptr});
     lease->replies.push_back(order->reply);
+    if (fresh->is_composition())
+        return refuse(Errc::invalid_argument,
+                      "`" + request.name + "` is a composition: it is found under a module root");
     lease->commits = true;
     lease->inplace = request.load_inplace;
     lease->expected_generation = request.expected_generation;
@@ -203,6 +235,9 @@ void CacheManagerState::named_order(const NamedOrderPtr& order) {
             make_cold(entry);
             break;
         case ModuleOrder::pin:
+            if (entry->is_composition())
+                return reply(
+                    make_error(Errc::invalid_argument, "`" + entry->name() + "` is a composition: pin its members"));
             entry->pinned = true;
             if (!is_wished(entry)) own_lease(entry, false);
             break;
@@ -242,6 +277,10 @@ void CacheManagerState::order_load(const NamePtr& entry, const OnceReplyPtr<Modu
                                 order_load(entry, reply);
                             }});
     }
+    if (entry->is_composition())
+        return (*reply)(
+            make_error(Errc::invalid_argument,
+                       "`" + entry->name() + "` is a composition: load its members, which have the memory"));
     if (!entry->copy) entry->failure.reset();
     const LeasePtr lease = new_lease(std::nullopt);
     lease->parts.push_back(Lease::Part{entry, 1.0, nullptr, nullptr});
@@ -265,6 +304,7 @@ LeasePtr CacheManagerState::own_lease(const NamePtr& entry, bool give_up) {
     const LeasePtr lease = new_lease(std::nullopt);
     lease->parts.push_back(Lease::Part{entry, 1.0, nullptr, nullptr});
     lease->give_up = give_up;
+    if (entry->is_composition()) return lease;  // it has no memory; its members are pinned by their own names
     if (is_blocked(*entry, lease->since) || !entry->found.header || !check_fits(*lease)) return lease;
     line.push_back(lease);
     pump();
@@ -312,7 +352,7 @@ void CacheManagerState::tell_usage() {
     auto usage = std::make_shared<CacheUsage>();
     std::vector<NamePtr> missing;
     for (const auto& [one, entry] : names) {
-        if (entry->pinned && entry->tier() != Tier::resident) missing.push_back(entry);
+        if (entry->pinned && !entry->is_composition() && entry->tier() != Tier::resident) missing.push_back(entry);
         if (!entry->copy) continue;
         const bool busy = !entry->copy->idle();
         usage->loaded.push_back({one, busy, entry->copy->pinned(), entry->copy->module->host_bytes});

@@ -102,6 +102,8 @@ struct CacheManagerState {
     LeasePtr own_lease(const NamePtr& entry, bool give_up);
     bool is_wished(const NamePtr& entry) const;
     void order_load(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
+    Result<void> fill(Lease& lease, const std::vector<WeightedModule>& asked, const Caller& caller) const;
+    Result<void> check_generations(const Lease& lease) const;
     ColdPolicy policy_for(const LeaseAsk& ask, const Lease& lease) const;
     void tell(const Lease& lease, LeaseNews news);
     void look_up(const LoadOrder& order);

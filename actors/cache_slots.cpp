@@ -58,6 +58,7 @@ void CacheManagerState::advance(const LeasePtr& lease) {
         if (lease->commits) {
             if (auto done = commit(*lease); !done) return fail(lease, done.error());
         }
+        if (auto right = check_generations(*lease); !right) return fail(lease, right.error());
         if (auto fits = check_fits(*lease); !fits) {
             // An order has loaded what was asked; that it can never be resident is for its requests to hear.
             if (!lease->request) return finish_own(lease);
@@ -264,6 +265,7 @@ void CacheManagerState::became_ready(const LeasePtr& lease) {
     news.was_cold = lease->was_cold;
     news.policy = lease->policy;
     news.own_template = lease->own_template;
+    news.combine = lease->combine;
     for (const Lease::Part& part : lease->parts) {
         if (part.weight == 0) continue;  // named, so it must exist and load, but it is switched off
         const Module& module = *part.copy->module;

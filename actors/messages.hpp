@@ -51,7 +51,8 @@ struct LeaseNews {
     bool was_cold = false;                 ///< with `ready`: something had to be loaded, or waited for room
     ColdPolicy policy = ColdPolicy::wait;  ///< request > manifest > setting
     bool own_template = false;             ///< chats are prepared when the lease is ready: `texts` tells how
-    std::vector<JobModule> modules;        ///< with `ready`
+    std::vector<JobModule> modules;        ///< with `ready`, in the order they act in
+    std::optional<Combine> combine;        ///< what a composition says, if one was asked for
     std::vector<NamedText> texts;          ///< with `ready`
     Error error;                           ///< with `failed`
 };

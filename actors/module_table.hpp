@@ -2,6 +2,7 @@
 
 #include "actors/messages.hpp"
 #include "actors/module_files.hpp"
+#include "actors/resolve_modules.hpp"
 
 #include <cstdint>
 #include <map>
@@ -75,6 +76,8 @@ struct NameEntry {
     bool own_template() const {
         return copy ? copy->module->text != nullptr : found.header && found.header->own_template;
     }
+    /// It only names others: nothing of it is ever loaded.
+    bool is_composition() const { return found.header && !found.header->members.empty(); }
     Tier tier() const;
 };
 using NamePtr = std::shared_ptr<NameEntry>;
@@ -98,7 +101,9 @@ struct Lease {
 
     std::uint64_t number = 0;
     std::optional<RequestId> request;  ///< none: the house's own
-    std::vector<Part> parts;
+    std::vector<Part> parts;           ///< a request's: in the order they act in
+    std::vector<RequiredGeneration> unchecked;
+    std::optional<Combine> combine;  ///< of the compositions among what was asked for
     Stage stage = Stage::queued;
     ColdPolicy policy = ColdPolicy::wait;
     bool was_cold = false;

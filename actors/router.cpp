@@ -1,6 +1,7 @@
 #include "actors/router.hpp"
 
 #include "actors/names.hpp"
+#include "actors/resolve_modules.hpp"
 #include "attune/cold_word.hpp"
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 
 namespace attune {
 namespace {
-
-constexpr double kLargestWeight = 100;
 
 /// `revise` is served as `upgrade`: the answer says what was done, not what was wished.
 ColdPolicy offered(ColdPolicy policy) { return policy == ColdPolicy::revise ? ColdPolicy::upgrade : policy; }
@@ -276,7 +275,8 @@ void RouterState::dispatch(RequestId id, Flight& flight, std::vector<JobModule> 
     job->sampling = std::move(flight.prompt->sampling);
     job->to_context_end = !request.sampling.max_tokens;
     job->modules = std::move(modules);
-    job->combine = request.combine;
+    const std::optional<Combine> own = flight.lease ? flight.lease->combine : std::nullopt;
+    job->combine = request.combine.value_or(own.value_or(Combine::sequence));
     job->cold = cold;
     job->route = flight.route;
     job->priority = request.priority;

@@ -82,11 +82,9 @@ void decode_attune(FieldReader& body, const DecodeContext& context, GenerationRe
     if (object == nullptr) return;
     FieldReader attune(*object, "attune.");
     request.modules = decode_modules(attune, context.limits);
-    request.combine =
-        one_of<Combine>(
-            attune, "combine",
-            {{"sequence", Combine::sequence}, {"parallel", Combine::parallel}, {"interpolate", Combine::interpolate}})
-            .value_or(Combine::sequence);
+    request.combine = one_of<Combine>(
+        attune, "combine",
+        {{"sequence", Combine::sequence}, {"parallel", Combine::parallel}, {"interpolate", Combine::interpolate}});
     request.cold = one_of<ColdPolicy>(attune, "cold",
                                       {{"wait", ColdPolicy::wait},
                                        {"fallback", ColdPolicy::fallback},

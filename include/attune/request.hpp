@@ -84,7 +84,7 @@ struct GenerationRequest {
     SamplingParams sampling;
 
     std::vector<WeightedModule> modules;  ///< `attune.modules`; empty: `model` decides
-    Combine combine = Combine::sequence;
+    std::optional<Combine> combine;       ///< none: a composition's own, else sequence
     std::optional<ColdPolicy> cold;
     std::optional<std::int64_t> timeout_ms;
     std::string task_id;

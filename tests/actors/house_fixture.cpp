@@ -111,6 +111,9 @@ FoundModule HouseFixture::found(const std::string& name, const std::string& path
         header.kind = "lora";
         header.parsed_bytes = source.bytes;
         header.own_template = source.inspected && !source.chat_template.empty();
+        header.members = source.members;
+        header.combine = source.combine;
+        header.needs = source.needs;
         module.header = header;
     }
     module.manifest = ServingManifest{source.cold, source.pin, source.owner, source.rule};

@@ -64,7 +64,10 @@ struct FakeSource {
     std::optional<RouteRule> rule = std::nullopt;
     bool pin = false;
     std::string chat_template = {};  ///< its own; what FakeTemplate writes before a chat
-    bool inspected = true;           ///< false: the look at its headers missed the template
+    std::vector<WeightedModule> members = {};
+    Combine combine = Combine::sequence;
+    std::vector<Requirement> needs = {};
+    bool inspected = true;  ///< false: the look at its headers missed the template
 };
 
 /// Writes its name and nothing else, so that a prompt's length tells whose template wrote it.
