@@ -158,6 +158,15 @@ TEST_CASE("a value of the contract that is not offered yet is told apart from a 
     }
 }
 
+TEST_CASE("letters beyond ASCII stand in strings and comments only", "[config][settings]") {
+    for (const char* good : {"# Größe\n[model]\nid = \"größe\"\n", "[model]\nid = 'größe'  # é\n",
+                             "[model]\nid = \"\"\"a \\\n  ü\"\"\"\n", "[model]\nid = \"a\\\"é\"\n"})
+        CHECK(parsed(good));
+    CHECK_THAT(refusal("[model]\n\nid = \"a\"\xC3\xA9\n"), Contains("line 3: not valid TOML: a letter beyond ASCII"));
+    CHECK_THAT(refusal("# é\n\xE3\x81\x82 = 1\n"), Contains("line 2: not valid TOML: a letter beyond ASCII"));
+    CHECK_THAT(refusal("[model]\nid = \"a\xC3\n"), Contains("not valid TOML"));
+}
+
 TEST_CASE("a fault of TOML itself is named with its line", "[config][settings]") {
     CHECK_THAT(refusal("[server]\nport = = 1\n"), Contains("attune.toml, line 2: not valid TOML"));
     CHECK_THAT(refusal("[server]\nport = 1\nport = 2\n"), Contains("attune.toml, line 3: not valid TOML"));
