@@ -221,14 +221,10 @@ Result<GgufPlan> plan_gguf(const GgufHeader& header, const ModelShape& base, int
 
 Result<void> read_gguf_module(const ReadOnlyFile& file, const GgufHeader& header, std::uint64_t begin,
                               const GgufPlan& plan, GenerationHash& hash, Module& into) {
-    std::vector<const StoredTensor*> order;
-    for (const StoredTensor& tensor : header.tensors) order.push_back(&tensor);
-    std::sort(order.begin(), order.end(),
-              [](const StoredTensor* x, const StoredTensor* y) { return x->begin < y->begin; });
     TensorReader reader(file, hash);
     std::map<const StoredTensor*, std::vector<float>> values;
     std::uint64_t at = begin;
-    for (const StoredTensor* tensor : order) {
+    for (const StoredTensor* tensor : in_file_order(header.tensors)) {
         if (auto done = reader.pass(at, tensor->begin); !done) return done;
         std::vector<float>& some = values[tensor];
         some.resize(element_count(*tensor));

@@ -1,6 +1,7 @@
 // Kinds that are low-rank updates: LoRA with DoRA, AdaLoRA, MiSS, VeRA, LoHa.
 
 #include "engine/module/site_input.hpp"
+#include "engine/module/transposed.hpp"
 
 #include "engine/files/quote.hpp"
 
@@ -18,15 +19,6 @@ LowRankPair pair_at(const AdapterSite& site, std::int64_t rank, float scale) {
     pair.rank = static_cast<int>(rank);
     pair.scale = scale;
     return pair;
-}
-
-/// [rows, columns] -> [columns, rows]
-std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
-    std::vector<float> out(values.size());
-    for (std::int64_t r = 0; r < rows; ++r)
-        for (std::int64_t c = 0; c < columns; ++c)
-            out[static_cast<std::size_t>(c * rows + r)] = values[static_cast<std::size_t>(r * columns + c)];
-    return out;
 }
 
 // Rows of the base weight that are in memory at a time while norms are taken.
@@ -131,10 +123,7 @@ Result<void> plan_adalora_site(SiteInput& input, const PlanContext& context) {
     if (!b) return b.error();
     const auto e = input.need("lora_E", {rank, 1});
     if (!e) return e.error();
-    if (rank > context.max_rank)
-        return input.refuse(input.path() + ": its rank is " + std::to_string(rank) + ", the limit is " +
-                            std::to_string(context.max_rank));
-    context.plan.max_rank = std::max(context.plan.max_rank, static_cast<int>(rank));
+    if (auto fits = input.check_rank_limit(rank); !fits) return fits;
     const double alpha = context.config.alpha_pattern.lookup(input.path(), context.config.alpha);
     const auto scale = static_cast<float>(alpha / (static_cast<double>(rank) + 1e-5));
     if (!std::isfinite(scale)) return input.refuse(input.path() + ": its scale is not finite");
@@ -199,7 +188,8 @@ Result<void> plan_miss_site(SiteInput& input, const PlanContext& context) {
     part.build = [=, d = *d, site = input.site()](TensorValues& values, const BaseValues*,
                                                   Module& into) -> Result<void> {
         LowRankPair pair = pair_at(site, rank, 1.0F);
-        const std::vector<float> narrow = transposed(values[d], rank, columns);  // [columns, rank]
+        const std::vector<float> narrow = transposed(values[d], static_cast<std::size_t>(rank),
+                                                     static_cast<std::size_t>(columns));  // [columns, rank]
         pair.b.reserve(static_cast<std::size_t>(out * rank));
         for (std::int64_t o = 0; o < out; o += columns) pair.b.insert(pair.b.end(), narrow.begin(), narrow.end());
         values[d] = {};

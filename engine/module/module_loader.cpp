@@ -163,8 +163,6 @@ Result<void> read_state_file(Package& package, const ModelShape& base, Generatio
     if (!header) return header.error();
     const auto plan = plan_state(*header, config, base);
     if (!plan) return plan.error();
-    // A control vector beside a state would make two states of one module.
-    if (!into.states.empty()) return make_error(Errc::invalid_module, "the package holds two states");
     return read_state(*file, *header, *plan, hash, into);
 }
 
@@ -172,7 +170,6 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
                               const ModuleLimits& limits) {
     const auto own = read_own_template(package.files, package.prefix, limits.base_folder);
     if (!own) return own.error();
-    auto module = std::make_shared<Module>();
     Module adapter;  // scaled before the state joins it, which has scales of its own
     Module state;
     if (own->source) {
@@ -204,7 +201,7 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
     if (!adapter.states.empty() && !state.states.empty())
         return make_error(Errc::invalid_module, "the package holds a control vector and a state: one of them only");
 
-    *module = std::move(adapter);
+    auto module = std::make_shared<Module>(std::move(adapter));
     if (!state.states.empty()) {
         module->states = std::move(state.states);
         add_kind(module->kind, "state");

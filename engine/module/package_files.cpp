@@ -11,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxTextBytes = 1u << 20;
-
 bool lies_inside(const fs::path& file, const fs::path& folder) {
     return std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
 }
@@ -104,12 +102,12 @@ Result<void> PackageFiles::count(std::uint64_t bytes) {
     return {};
 }
 
-Result<std::vector<std::byte>> PackageFiles::read_text(const std::string& relative) {
+Result<std::vector<std::byte>> PackageFiles::read_text(const std::string& relative, std::uint64_t limit) {
     const auto file = open(relative);
     if (!file) return file.error();
-    if (file->size() > kMaxTextBytes)
+    if (file->size() > limit)
         return make_error(Errc::invalid_module, relative + " has " + std::to_string(file->size()) +
-                                                    " bytes, the limit is " + std::to_string(kMaxTextBytes));
+                                                    " bytes, the limit is " + std::to_string(limit));
     std::vector<std::byte> bytes(file->size());
     if (auto read = file->read(0, bytes); !read) return read.error();
     return bytes;

@@ -37,7 +37,8 @@ public:
     /// Opens a file that is read for effect. `relative` is its path in the package, '/' between parts.
     Result<ReadOnlyFile> open(const std::string& relative);
     /// A small text file, whole.
-    Result<std::vector<std::byte>> read_text(const std::string& relative);
+    Result<std::vector<std::byte>> read_text(const std::string& relative, std::uint64_t limit = kMaxTextBytes);
+    static constexpr std::uint64_t kMaxTextBytes = 1u << 20;
 
     /// Errc::unavailable if any opened file is no longer what it was when it was opened.
     Result<void> check_unchanged() const;

@@ -43,15 +43,9 @@ Result<void> read_adapter(const ReadOnlyFile& file, const SafetensorsHeader& hea
                           const BaseValues* base_values, GenerationHash& hash, Module& into) {
     if (plan.needs_base() && base_values == nullptr)
         return make_error(Errc::unavailable, "an adapter of kind " + plan.kind + " is built from the base's weights");
-    // In the order of the file: the hash is of the file's bytes, each read once.
-    std::vector<const StoredTensor*> order;
-    for (const StoredTensor& tensor : header.tensors)
-        if (tensor.bytes > 0) order.push_back(&tensor);
-    std::sort(order.begin(), order.end(),
-              [](const StoredTensor* x, const StoredTensor* y) { return x->begin < y->begin; });
     TensorReader reader(file, hash);
     TensorValues values;
-    for (const StoredTensor* tensor : order) {
+    for (const StoredTensor* tensor : in_file_order(header.tensors)) {
         if (const auto stream = plan.streams.find(tensor); stream != plan.streams.end()) {
             if (auto done = stream_rows(reader, *tensor, stream->second, base_values); !done) return done;
             continue;

@@ -63,15 +63,20 @@ Error SiteInput::refuse_tensor(const StoredTensor& tensor, const std::string& fa
     return refuse("tensor " + in_quotes(tensor.name) + ": " + fault);
 }
 
-Result<void> SiteInput::check_rank(std::int64_t rank) const {
+Result<void> SiteInput::check_rank_limit(std::int64_t rank) const {
     if (rank > context_.max_rank)
         return refuse(path() + ": its rank is " + std::to_string(rank) + ", the limit is " +
                       std::to_string(context_.max_rank));
+    context_.plan.max_rank = std::max(context_.plan.max_rank, static_cast<int>(rank));
+    return {};
+}
+
+Result<void> SiteInput::check_rank(std::int64_t rank) const {
+    if (auto fits = check_rank_limit(rank); !fits) return fits;
     const auto promised = static_cast<std::int64_t>(context_.config.rank_pattern.lookup(path(), context_.config.rank));
     if (promised != rank)
         return refuse(path() + ": its rank is " + std::to_string(rank) + ", the config says " +
                       std::to_string(promised));
-    context_.plan.max_rank = std::max(context_.plan.max_rank, static_cast<int>(rank));
     return {};
 }
 

@@ -43,7 +43,9 @@ public:
     Error refuse(const std::string& fault) const;
     /// refuse() with the tensor's full name.
     Error refuse_tensor(const StoredTensor& tensor, const std::string& fault) const;
-    /// The rank is within the limit, and what the config says.
+    /// The rank is within the limit; the plan keeps the largest.
+    Result<void> check_rank_limit(std::int64_t rank) const;
+    /// The same, and it is what the config says.
     Result<void> check_rank(std::int64_t rank) const;
     /// alpha / r of this site, finite.
     Result<float> scale(std::int64_t true_rank) const;

@@ -3,6 +3,7 @@
 #include "engine/files/quote.hpp"
 #include "engine/module/manifest.hpp"
 #include "engine/module/tensor_reader.hpp"
+#include "engine/module/transposed.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -187,15 +188,6 @@ std::vector<float>* place_of(StateLayer& layer, std::string_view part) {
     return &layer.up_bias;
 }
 
-/// [width, hidden] -> [hidden, width]: without an up of its own, a state uses the transposed down.
-std::vector<float> transposed(const std::vector<float>& down, std::size_t width) {
-    const std::size_t hidden = down.size() / width;
-    std::vector<float> up(down.size());
-    for (std::size_t w = 0; w < width; ++w)
-        for (std::size_t h = 0; h < hidden; ++h) up[h * width + w] = down[w * hidden + h];
-    return up;
-}
-
 }  // namespace
 
 Result<StateConfig> parse_state_config(const OrderedJson& state, const ModelShape& base) {
@@ -252,12 +244,8 @@ Result<StatePlan> plan_state(const SafetensorsHeader& header, const StateConfig&
 Result<void> read_state(const ReadOnlyFile& file, const SafetensorsHeader& header, const StatePlan& plan,
                         GenerationHash& hash, Module& into) {
     into.states = plan.layers;
-    std::vector<const StoredTensor*> order;
-    for (const StoredTensor& tensor : header.tensors) order.push_back(&tensor);
-    std::sort(order.begin(), order.end(),
-              [](const StoredTensor* x, const StoredTensor* y) { return x->begin < y->begin; });
     TensorReader reader(file, hash);
-    for (const StoredTensor* tensor : order) {
+    for (const StoredTensor* tensor : in_file_order(header.tensors)) {
         const std::string_view name = tensor->name;
         const auto dot = name.rfind('.');
         for (StateLayer& layer : into.states) {
@@ -267,9 +255,10 @@ Result<void> read_state(const ReadOnlyFile& file, const SafetensorsHeader& heade
             if (auto done = reader.read(*tensor, 0, values); !done) return done;
         }
     }
-    for (StateLayer& layer : into.states)
+    for (StateLayer& layer : into.states)  // without an up of its own, a state uses the transposed down
         if (layer.kind != StateKind::vector && layer.up.empty())
-            layer.up = transposed(layer.down, static_cast<std::size_t>(layer.width));
+            layer.up = transposed(layer.down, static_cast<std::size_t>(layer.width),
+                                  layer.down.size() / static_cast<std::size_t>(layer.width));
     return {};
 }
 

@@ -1,6 +1,7 @@
 // What changes the tables of tokens: embedding LoRA, new tokens, saved embeddings and heads.
 
 #include "engine/module/site_input.hpp"
+#include "engine/module/transposed.hpp"
 
 #include "engine/files/quote.hpp"
 
@@ -52,11 +53,7 @@ Result<void> plan_embedding_lora(SiteInput& input, const PlanContext& context) {
         term.rank = static_cast<int>(rank);
         term.scale = scale;
         term.b = std::move(values[b]);
-        term.a.resize(static_cast<std::size_t>(rank * vocab));
-        const float* from = values[a].data();
-        for (std::int64_t t = 0; t < vocab; ++t)
-            for (std::int64_t k = 0; k < rank; ++k)
-                term.a[static_cast<std::size_t>(t * rank + k)] = from[k * vocab + t];
+        term.a = transposed(values[a], static_cast<std::size_t>(rank), static_cast<std::size_t>(vocab));
         values[a] = {};
         if (!tied) return {};
         // The head reads the same table: its A is B^T and its B is A^T.
@@ -65,10 +62,7 @@ Result<void> plan_embedding_lora(SiteInput& input, const PlanContext& context) {
         pair.rank = term.rank;
         pair.scale = scale;
         pair.b = term.a;
-        pair.a.resize(term.b.size());
-        for (std::int64_t h = 0; h < hidden; ++h)
-            for (std::int64_t k = 0; k < rank; ++k)
-                pair.a[static_cast<std::size_t>(k * hidden + h)] = term.b[static_cast<std::size_t>(h * rank + k)];
+        pair.a = transposed(term.b, static_cast<std::size_t>(hidden), static_cast<std::size_t>(rank));
         into.pairs.push_back(std::move(pair));
         return {};
     };

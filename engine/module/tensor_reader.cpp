@@ -32,6 +32,15 @@ bool has_plain_values(const StoredTensor& tensor) {
     return tensor.type == StoredType::f32 || tensor.type == StoredType::f16 || tensor.type == StoredType::bf16;
 }
 
+std::vector<const StoredTensor*> in_file_order(const std::vector<StoredTensor>& tensors) {
+    std::vector<const StoredTensor*> order;
+    for (const StoredTensor& tensor : tensors)
+        if (tensor.bytes > 0) order.push_back(&tensor);
+    std::sort(order.begin(), order.end(),
+              [](const StoredTensor* x, const StoredTensor* y) { return x->begin < y->begin; });
+    return order;
+}
+
 TensorReader::TensorReader(const ReadOnlyFile& file, GenerationHash& hash)
     : file_(file), hash_(hash), slice_(kSliceBytes) {}
 

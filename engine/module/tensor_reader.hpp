@@ -17,6 +17,9 @@ std::size_t element_count(const StoredTensor& tensor);
 /// F32, F16 or BF16: the types that adapters and states may have.
 bool has_plain_values(const StoredTensor& tensor);
 
+/// The tensors that hold values, as they lie in the file: a hash is of its bytes, each read once and in order.
+std::vector<const StoredTensor*> in_file_order(const std::vector<StoredTensor>& tensors);
+
 /// Reads tensors of a module's file slice by slice, so that no second copy of the file is ever in memory. What is
 /// parsed is what is hashed.
 class TensorReader {

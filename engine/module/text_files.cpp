@@ -227,15 +227,10 @@ Result<OwnTemplate> read_own_template(PackageFiles& files, const std::string& pr
             [&](const std::string& name, std::uint64_t limit) -> Result<std::optional<std::vector<std::byte>>> {
                 const std::string relative = folder + name;
                 if (!files.has(relative)) return std::optional<std::vector<std::byte>>();
-                const auto file = files.open(relative);
-                if (!file) return file.error();
-                if (file->size() > limit)
-                    return make_error(Errc::invalid_module, relative + " has " + std::to_string(file->size()) +
-                                                                " bytes, the limit is " + std::to_string(limit));
-                std::vector<std::byte> bytes(file->size());
-                if (auto read = file->read(0, bytes); !read) return read.error();
-                own.files[relative] = bytes;
-                return std::optional(std::move(bytes));
+                auto bytes = files.read_text(relative, limit);
+                if (!bytes) return bytes.error();
+                own.files[relative] = *bytes;
+                return std::optional(*std::move(bytes));
             });
         if (!found) return found.error();
         // The adapter's folder was written by whoever trained it; the package's top only fills what it leaves open.
