@@ -19,4 +19,10 @@ ConfigKey classify_config_key(std::string_view key);
 /// The same for a GGUF file's keys below "<architecture>.", given without that prefix.
 ConfigKey classify_gguf_key(std::string_view key);
 
+/// Whether a key with this meaning leaves the mathematics alone, given what its value is.
+constexpr bool changes_nothing(ConfigKey key, bool is_off, bool is_one) {
+    return key == ConfigKey::used || key == ConfigKey::harmless || (key == ConfigKey::off && is_off) ||
+           (key == ConfigKey::unity && is_one);
+}
+
 }  // namespace attune

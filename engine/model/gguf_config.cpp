@@ -84,28 +84,14 @@ bool is_one(const GgufValue& value) {
     return std::visit(Visitor{}, value.value);
 }
 
-bool changes_nothing(std::string_view key, const GgufValue& value) {
-    switch (classify_gguf_key(key)) {
-        case ConfigKey::used:
-        case ConfigKey::harmless:
-            return true;
-        case ConfigKey::off:
-            return is_off(value);
-        case ConfigKey::unity:
-            return is_one(value);
-        case ConfigKey::unknown:
-            return false;
-    }
-    return false;
-}
-
 /// Only the architecture's own keys can change the result: llama.cpp reads no others for the mathematics.
 Result<void> check_keys(const GgufHeader& header, const KeyReader& keys, const std::string& architecture) {
     const std::string prefix = architecture + ".";
     for (const auto& [key, value] : header.metadata) {
         if (!key.starts_with(prefix)) continue;
         const std::string_view rest = std::string_view(key).substr(prefix.size());
-        if (!changes_nothing(rest, value)) return keys.refused(rest, "is not supported");
+        if (!changes_nothing(classify_gguf_key(rest), is_off(value), is_one(value)))
+            return keys.refused(rest, "is not supported");
     }
     return {};
 }

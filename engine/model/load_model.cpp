@@ -1,5 +1,6 @@
 #include "engine/files/hash.hpp"
 #include "engine/files/model_path.hpp"
+#include "engine/files/quote.hpp"
 #include "engine/model/base_values.hpp"
 #include "engine/model/gguf_names.hpp"
 #include "engine/model/llama_model.hpp"

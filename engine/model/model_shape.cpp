@@ -64,24 +64,9 @@ bool is_off(const Json& value) {
     return (value.is_array() || value.is_object()) && value.empty();
 }
 
-bool changes_nothing(const std::string& key, const Json& value) {
-    switch (classify_config_key(key)) {
-        case ConfigKey::used:
-        case ConfigKey::harmless:
-            return true;
-        case ConfigKey::off:
-            return is_off(value);
-        case ConfigKey::unity:
-            return value == 1;
-        case ConfigKey::unknown:
-            return false;
-    }
-    return false;
-}
-
 Result<void> check_keys(const Json& config) {
     for (const auto& [key, value] : config.items()) {
-        if (value.is_null() || changes_nothing(key, value)) continue;
+        if (value.is_null() || changes_nothing(classify_config_key(key), is_off(value), value == 1)) continue;
         return refused("\"" + key + "\" is not supported");
     }
     return {};

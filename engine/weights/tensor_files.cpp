@@ -111,13 +111,4 @@ Result<std::map<std::string, SourceTensor>> open_tensor_files(const std::filesys
     return tensors;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string text = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-        if (i > 0) text += ", ";
-        text += std::to_string(shape[i]);
-    }
-    return text + "]";
-}
-
 }  // namespace attune

@@ -23,7 +23,4 @@ struct SourceTensor {
 /// names in the files, in their order. Errors: a missing shard, a tensor in two shards, one the index places elsewhere.
 Result<std::map<std::string, SourceTensor>> open_tensor_files(const std::filesystem::path& model);
 
-/// "[576, 1536]", for messages.
-std::string shape_text(const std::vector<std::int64_t>& shape);
-
 }  // namespace attune
