@@ -1,8 +1,7 @@
 #include "actors/module_files.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
-
-#include <unistd.h>
 
 #include <fstream>
 #include <stdexcept>
@@ -16,14 +15,11 @@ namespace {
 class RootsFixture {
 public:
     RootsFixture() {
-        std::string pattern = (fs::temp_directory_path() / "attune-roots-XXXXXX").string();
-        top = fs::canonical(mkdtemp(pattern.data()));
         settings.modules.roots = {top / "one", top / "two"};
         for (const char* folder : {"one", "two", "outside"}) fs::create_directories(top / folder);
         base.model_type = "llama";
         base.layers.resize(2);
     }
-    ~RootsFixture() { fs::remove_all(top); }
 
     void peft(const fs::path& folder) {
         fs::create_directories(top / folder);
@@ -35,7 +31,8 @@ public:
         return found ? "" : found.error().message;
     }
 
-    fs::path top;
+    TemporaryFolder own;
+    const fs::path top = own.path();
     Settings settings;
     ModelShape base;
 };

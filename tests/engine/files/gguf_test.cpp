@@ -3,13 +3,11 @@
 #include "engine/files/ggml_type.hpp"
 #include "engine/files/utf8.hpp"
 #include "gguf_bytes.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <unistd.h>
-
 #include <cstring>
-#include <fstream>
 
 namespace attune {
 namespace {
@@ -29,17 +27,10 @@ std::string fault_of(const GgufBytes& bytes, std::size_t data_bytes = 0) {
 
 /// A file of its own for each test, deleted with it.
 struct TempFile {
+    TemporaryFolder folder;
     std::filesystem::path path;
-    explicit TempFile(const std::vector<std::byte>& bytes) {
-        std::string pattern = (std::filesystem::temp_directory_path() / "attune-gguf-XXXXXX").string();
-        const int descriptor = ::mkstemp(pattern.data());
-        REQUIRE(descriptor >= 0);
-        ::close(descriptor);
-        path = pattern;
-        std::ofstream(path, std::ios::binary)
-            .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    }
-    ~TempFile() { std::filesystem::remove(path); }
+    explicit TempFile(const std::vector<std::byte>& bytes)
+        : path(folder.write("x.gguf", {reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {}
 };
 
 TEST_CASE("a GGUF fault is named with its key", "[engine][files][gguf]") {

@@ -1,30 +1,16 @@
 #include "engine/files/safetensors.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-
 namespace attune {
 namespace {
 
-struct TempFolder {
-    std::filesystem::path path;
-    TempFolder() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "attune-files-XXXXXX").string();
-        REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-        path = pattern;
-    }
-    ~TempFolder() { std::filesystem::remove_all(path); }
-    std::filesystem::path write(const std::string& name, const std::string& text) const {
-        std::ofstream(path / name, std::ios::binary) << text;
-        return path / name;
-    }
-};
-
-TEST_CASE_METHOD(TempFolder, "a file that shrinks while it is read is an error, never a signal", "[engine][files]") {
+TEST_CASE_METHOD(TemporaryFolder, "a file that shrinks while it is read is an error, never a signal",
+                 "[engine][files]") {
     const auto file_path = write("weights.bin", "0123456789");
     auto file = ReadOnlyFile::open(file_path);
     REQUIRE(file);
@@ -39,20 +25,20 @@ TEST_CASE_METHOD(TempFolder, "a file that shrinks while it is read is an error, 
     CHECK(read.error().message == "weights.bin ended early: it is shorter than when it was opened");
 }
 
-TEST_CASE_METHOD(TempFolder, "only regular files are opened, and errors carry no folder", "[engine][files]") {
-    const auto missing = ReadOnlyFile::open(path / "none.bin");
+TEST_CASE_METHOD(TemporaryFolder, "only regular files are opened, and errors carry no folder", "[engine][files]") {
+    const auto missing = ReadOnlyFile::open(path() / "none.bin");
     REQUIRE_FALSE(missing);
     CHECK(missing.error().message == "none.bin is missing");
-    const auto folder = ReadOnlyFile::open(path);
+    const auto folder = ReadOnlyFile::open(path());
     REQUIRE_FALSE(folder);
     CHECK(folder.error().message.find('/') == std::string::npos);
-    REQUIRE(::mkfifo((path / "pipe").c_str(), 0600) == 0);
-    const auto pipe = ReadOnlyFile::open(path / "pipe");
+    REQUIRE(::mkfifo((path() / "pipe").c_str(), 0600) == 0);
+    const auto pipe = ReadOnlyFile::open(path() / "pipe");
     REQUIRE_FALSE(pipe);
     CHECK(pipe.error().message == "pipe is not a regular file");
 }
 
-TEST_CASE_METHOD(TempFolder, "a whole file is read up to its limit", "[engine][files]") {
+TEST_CASE_METHOD(TemporaryFolder, "a whole file is read up to its limit", "[engine][files]") {
     const auto file_path = write("a.json", "{}");
     const auto bytes = read_file(file_path, 2);
     REQUIRE(bytes);
@@ -65,7 +51,7 @@ TEST_CASE_METHOD(TempFolder, "a whole file is read up to its limit", "[engine][f
     CHECK(empty->empty());
 }
 
-TEST_CASE_METHOD(TempFolder, "a file's identity moves with its content and its inode", "[engine][files]") {
+TEST_CASE_METHOD(TemporaryFolder, "a file's identity moves with its content and its inode", "[engine][files]") {
     const auto file_path = write("a", "12");
     auto file = ReadOnlyFile::open(file_path);
     REQUIRE(file);

@@ -1,9 +1,9 @@
 #include "engine/model/model_config.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <fstream>
 
 #include <catch2/catch.hpp>
 
@@ -44,14 +44,6 @@ std::string refusal(const Json& json) {
     const auto config = parse(json);
     return config ? "accepted" : config.error().message;
 }
-
-struct TempFolder {
-    std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                 ("attune_config_" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
-    TempFolder() { std::filesystem::create_directories(path); }
-    ~TempFolder() { std::filesystem::remove_all(path); }
-    void write(const char* name, const std::string& text) const { std::ofstream(path / name) << text; }
-};
 
 }  // namespace
 
@@ -257,23 +249,23 @@ TEST_CASE("a projection's name and sizes follow the shape", "[engine][model][con
 }
 
 TEST_CASE("end tokens come from generation_config before config, one or several", "[engine][model][config]") {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     folder.write("config.json", R"({"eos_token_id": 2})");
-    CHECK(*read_end_tokens(folder.path) == std::vector<TokenId>{2});
+    CHECK(*read_end_tokens(folder.path()) == std::vector<TokenId>{2});
     folder.write("generation_config.json", R"({"eos_token_id": [7, 9]})");
-    CHECK(*read_end_tokens(folder.path) == std::vector<TokenId>{7, 9});
+    CHECK(*read_end_tokens(folder.path()) == std::vector<TokenId>{7, 9});
     folder.write("generation_config.json", R"({"eos_token_id": null})");
-    CHECK(*read_end_tokens(folder.path) == std::vector<TokenId>{2});
+    CHECK(*read_end_tokens(folder.path()) == std::vector<TokenId>{2});
     folder.write("config.json", R"({})");
-    CHECK(read_end_tokens(folder.path)->empty());
+    CHECK(read_end_tokens(folder.path())->empty());
     folder.write("generation_config.json", R"({"eos_token_id": "</s>"})");
-    CHECK_FALSE(read_end_tokens(folder.path));
+    CHECK_FALSE(read_end_tokens(folder.path()));
 }
 
 TEST_CASE("a folder without a config says so and never shows its path", "[engine][model][config]") {
-    const TempFolder folder;
-    const auto shape = read_model_shape(folder.path);
+    const TemporaryFolder folder;
+    const auto shape = read_model_shape(folder.path());
     REQUIRE_FALSE(shape);
     CHECK(shape.error().code == Errc::io);
-    CHECK_THAT(shape.error().message, !Catch::Contains(folder.path.string()));
+    CHECK_THAT(shape.error().message, !Catch::Contains(folder.path().string()));
 }

@@ -5,12 +5,10 @@
 #include "engine/files/safetensors.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
 #include "support/golden.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <unistd.h>
-
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -65,29 +63,14 @@ inline std::map<std::string, RawTensor> golden_tensors(const std::string& model)
     return out;
 }
 
-class TempFolder {
+class TempFolder : public TemporaryFolder {
 public:
-    TempFolder() {
-        static std::atomic<int> count{0};
-        path_ = std::filesystem::temp_directory_path() /
-                ("attune_model_" + std::to_string(static_cast<long>(::getpid())) + "_" + std::to_string(count++));
-        std::filesystem::create_directories(path_);
-    }
-    ~TempFolder() { std::filesystem::remove_all(path_); }
-    TempFolder(const TempFolder&) = delete;
-    TempFolder& operator=(const TempFolder&) = delete;
-
-    const std::filesystem::path& path() const { return path_; }
-    void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
     /// A golden model's config.json with changes.
     void write_config(const std::string& model, const nlohmann::json& change = nlohmann::json::object()) const {
         nlohmann::json config = golden::read_json(golden::model_folder(model) / "config.json");
         config.update(change);
         write("config.json", config.dump());
     }
-
-private:
-    std::filesystem::path path_;
 };
 
 }  // namespace attune::testing

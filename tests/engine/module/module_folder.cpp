@@ -1,11 +1,8 @@
 #include "engine/module/module_folder.hpp"
 
-#include <stdlib.h>
-
 #include <bit>
 #include <cstring>
 #include <fstream>
-#include <stdexcept>
 
 namespace attune::test {
 namespace {
@@ -67,9 +64,6 @@ std::string projection_path(int layer, Projection projection, const std::string&
 }
 
 ModuleFolder::ModuleFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "attune-module-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
     config = {{"peft_type", "LORA"},
               {"task_type", "CAUSAL_LM"},
               {"r", 4},
@@ -81,8 +75,6 @@ ModuleFolder::ModuleFolder() {
         add_pair(layer, Projection::down, 4);
     }
 }
-
-ModuleFolder::~ModuleFolder() { std::filesystem::remove_all(path_); }
 
 void ModuleFolder::add_pair(int layer, Projection projection, int rank, const std::string& prefix) {
     const ModelShape base = small_base();
@@ -98,8 +90,8 @@ void ModuleFolder::add_pair(int layer, Projection projection, int rank, const st
 }
 
 void ModuleFolder::write_text(const std::string& relative, const std::string& text) const {
-    std::filesystem::create_directories((path_ / relative).parent_path());
-    std::ofstream(path_ / relative, std::ios::binary) << text;
+    std::filesystem::create_directories((path() / relative).parent_path());
+    std::ofstream(path() / relative, std::ios::binary) << text;
 }
 
 void ModuleFolder::write(const std::string& folder) const {

@@ -2,6 +2,7 @@
 
 #include "engine/files/safetensors.hpp"
 #include "engine/model/model_shape.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -37,14 +38,11 @@ std::string projection_path(int layer, Projection projection, const std::string&
 class ModuleFolder {
 public:
     ModuleFolder();
-    ~ModuleFolder();
-    ModuleFolder(const ModuleFolder&) = delete;
-    ModuleFolder& operator=(const ModuleFolder&) = delete;
 
     nlohmann::ordered_json config;
     FileTensors tensors;
 
-    const std::filesystem::path& path() const { return path_; }
+    const std::filesystem::path& path() const { return folder_.path(); }
     /// Adds both halves of a pair with a fixed pattern of values.
     void add_pair(int layer, Projection projection, int rank, const std::string& prefix = "model.");
     void write_text(const std::string& relative, const std::string& text) const;
@@ -52,7 +50,7 @@ public:
     void write(const std::string& folder = "") const;
 
 private:
-    std::filesystem::path path_;
+    TemporaryFolder folder_;
 };
 
 }  // namespace attune::test

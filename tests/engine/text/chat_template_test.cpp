@@ -1,6 +1,7 @@
 #include "engine/text/chat_template.hpp"
 #include "engine/text/tokenizer.hpp"
 #include "parity_files.hpp"
+#include "support/temporary_folder.hpp"
 #include "tally.hpp"
 
 #include <catch2/catch.hpp>
@@ -55,23 +56,6 @@ std::string error_of(const std::string& source, const ChatPrompt& chat) {
     CHECK(rendered.error().code == Errc::invalid_argument);
     return rendered.error().message;
 }
-
-/// A folder that is gone at the end of the test.
-class Folder {
-public:
-    Folder() {
-        static int number = 0;
-        path_ = std::filesystem::temp_directory_path() /
-                ("attune_text_" + std::to_string(::getpid()) + "_" + std::to_string(number++));
-        std::filesystem::create_directory(path_);
-    }
-    ~Folder() { std::filesystem::remove_all(path_); }
-    void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
-    const std::filesystem::path& path() const { return path_; }
-
-private:
-    std::filesystem::path path_;
-};
 
 }  // namespace
 
@@ -235,7 +219,7 @@ TEST_CASE("null keys are dropped and reasoning has all its names", "[engine][tex
 }
 
 TEST_CASE("a folder's template is chat_template.jinja before tokenizer_config.json", "[engine][text][chat]") {
-    const Folder folder;
+    const TemporaryFolder folder;
     const auto nothing = ChatTemplate::open(folder.path());
     REQUIRE(nothing);
     CHECK(*nothing == nullptr);
@@ -251,7 +235,7 @@ TEST_CASE("a folder's template is chat_template.jinja before tokenizer_config.js
 }
 
 TEST_CASE("of several named templates default serves, and tool_use serves tools", "[engine][text][chat]") {
-    const Folder folder;
+    const TemporaryFolder folder;
     folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
                                               {"name": "tool_use", "template": "tools"}]})");
     const auto made = ChatTemplate::open(folder.path());
@@ -270,7 +254,7 @@ TEST_CASE("a broken template or configuration is refused with its fault", "[engi
     const auto broken = ChatTemplate::parse("{% if %}", "", "");
     REQUIRE_FALSE(broken);
     CHECK(broken.error().message.find("TemplateSyntaxError") != std::string::npos);
-    const Folder folder;
+    const TemporaryFolder folder;
     folder.write("tokenizer_config.json", "{");
     CHECK_FALSE(ChatTemplate::open(folder.path()));
 }

@@ -5,7 +5,7 @@
 #include "engine/text/pipeline_tokenizer.hpp"
 #include "engine/text/pre_tokenizer.hpp"
 #include "parity_files.hpp"
-#include "temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 #include "tokenizer_checks.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,7 +1,7 @@
 #include "component_checks.hpp"
 #include "engine/text/pipeline_tokenizer.hpp"
 #include "parity_files.hpp"
-#include "temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 #include "tokenizer_checks.hpp"
 
 #include <catch2/catch.hpp>
