@@ -12,7 +12,7 @@ namespace json = boost::json;
 
 // boost::json takes strings as they are; names and texts from the house may hold anything.
 json::string text(std::string_view bytes) {
-    return json::string(is_utf8(bytes) ? std::string(bytes) : lossy_utf8(bytes));
+    return json::string(is_valid_utf8(bytes) ? std::string(bytes) : lossy_utf8(bytes));
 }
 
 json::value optional_text(const std::optional<std::string>& value) {

@@ -143,15 +143,6 @@ std::string to_json(const boost::json::value& value) {
     return out;
 }
 
-bool is_utf8(std::string_view text) {
-    while (!text.empty()) {
-        const std::size_t bytes = character_bytes(text);
-        if (bytes == 0) return false;
-        text.remove_prefix(bytes);
-    }
-    return true;
-}
-
 std::string lossy_utf8(std::string_view text) {
     std::string out;
     while (!text.empty()) {

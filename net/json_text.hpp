@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attune/result.hpp"
+#include "attune/utf8.hpp"
 
 #include <boost/json/value.hpp>
 
@@ -26,7 +27,6 @@ void append_json_number(std::string& out, double number);
 /// number beyond double is written as one again, so that the next reader refuses it too.
 std::string to_json(const boost::json::value& value);
 
-bool is_utf8(std::string_view text);
 /// The text with every byte that is not part of a UTF-8 character replaced by U+FFFD.
 std::string lossy_utf8(std::string_view text);
 /// Characters (code points), as text_offset counts them.

@@ -77,7 +77,7 @@ void append_prompt_logprobs(std::string& out, const PromptEvent& prompt) {
 void CompletionLogprobs::add(const TokenScores& scores) { add(scores.chosen.bytes, scores); }
 
 void CompletionLogprobs::add(const std::string& piece, const std::optional<TokenScores>& scores) {
-    const std::string token = is_utf8(piece) ? piece : lossy_utf8(piece);
+    const std::string token = is_valid_utf8(piece) ? piece : lossy_utf8(piece);
     if (!tokens_.empty())
         for (auto* list : {&offsets_, &logprobs_, &tokens_, &top_}) *list += ',';
     append_json_number(offsets_, static_cast<std::int64_t>(offset_));

@@ -109,7 +109,7 @@ std::optional<Response> check_request(const RequestHead& head, const ServerState
         return response;
     }
     context.route = std::move(*found.match);
-    if (!is_utf8(context.route.name))
+    if (!is_valid_utf8(context.route.name))
         return error_response(make_error(Errc::invalid_argument, "The name in the path is not UTF-8."));
     if (auto refusal = check_key(head, server, context)) return refusal;
     return check_content_type(head, context);

@@ -1,8 +1,8 @@
 #include "engine/files/gguf_parser.hpp"
 
+#include "attune/utf8.hpp"
 #include "engine/files/ggml_type.hpp"
 #include "engine/files/quote.hpp"
-#include "engine/files/utf8.hpp"
 
 #include <algorithm>
 #include <array>
@@ -220,7 +220,7 @@ bool GgufParser::parse_string(std::string& value) {
                       std::to_string(in_.left()) + " that follow");
     value.resize(static_cast<std::size_t>(length));
     if (!in_.read(std::as_writable_bytes(std::span(value)))) return ends_early();
-    return is_well_formed_utf8(value) || refuse("a string is not valid UTF-8");
+    return is_valid_utf8(value) || refuse("a string is not valid UTF-8");
 }
 
 // Keys and tensor names. A NUL would end them for other readers, so two names could be one there.

@@ -115,15 +115,6 @@ bool contains(const std::vector<CodeRange>& table, char32_t code_point) {
     return range != table.end() && range->first <= code_point;
 }
 
-bool is_valid_utf8(std::string_view text) {
-    for (std::size_t at = 0; at < text.size();) {
-        const Scan step = scan(text.substr(at));
-        if (!step.ok) return false;
-        at += step.bytes;
-    }
-    return true;
-}
-
 CodePoint code_point_at(std::string_view text, std::size_t at) {
     const auto byte = [&](std::size_t i) {
         return at + i < text.size() ? static_cast<char32_t>(static_cast<unsigned char>(text[at + i])) : 0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "attune/utf8.hpp"
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -12,8 +14,6 @@ struct CodePoint {
     char32_t value = 0;
     std::size_t bytes = 1;
 };
-
-bool is_valid_utf8(std::string_view text);
 
 /// The code point that begins at `at`; text must be valid UTF-8 there.
 CodePoint code_point_at(std::string_view text, std::size_t at);

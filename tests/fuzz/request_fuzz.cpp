@@ -12,7 +12,7 @@ const ServerInfo kInfo{"base", 2048, 1000, 0, true, true};
 const LimitSettings kLimits;
 
 void check_request(const Result<ApiRequest>& request) {
-    if (!request) return demand(!request.error().message.empty() && is_utf8(request.error().message));
+    if (!request) return demand(!request.error().message.empty() && is_valid_utf8(request.error().message));
     demand(!request->prompts.empty() && request->choices_per_prompt >= 1);
     demand(request->choices_per_prompt <= kLimits.n);
     demand(request->prompts.size() <= static_cast<std::size_t>(kLimits.prompts));
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
 
     const auto value = parse_json(text, fuzz::kLimits.json_depth);
     if (!value) return 0;
-    fuzz::demand(is_utf8(text));
+    fuzz::demand(is_valid_utf8(text));
     const std::string written = to_json(*value);
     const auto again = parse_json(written, fuzz::kLimits.json_depth);
     fuzz::demand(again && to_json(*again) == written);

@@ -1,7 +1,7 @@
 #include "engine/files/gguf.hpp"
 
+#include "attune/utf8.hpp"
 #include "engine/files/ggml_type.hpp"
-#include "engine/files/utf8.hpp"
 #include "gguf_bytes.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -282,12 +282,12 @@ TEST_CASE("a GGUF file that shrinks while it is read is an error of reading", "[
 TEST_CASE("text is UTF-8 exactly when Unicode says so", "[engine][files]") {
     for (const char* good : {"", "a", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
                              "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF", "a\xC3\xA9z"})
-        CHECK(is_well_formed_utf8(good));
+        CHECK(is_valid_utf8(good));
     for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xC2", "\xC2z", "\xE0\x9F\xBF", "\xE0\xA0", "\xE1\x80z",
                             "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF0\x90\x80", "\xF1\x80\x80z", "\xF4\x90\x80\x80",
                             "\xF5\x80\x80\x80", "\xFF", "a\xC3(z"})
-        CHECK_FALSE(is_well_formed_utf8(bad));
-    CHECK(is_well_formed_utf8(std::string_view("a\0b", 3)));
+        CHECK_FALSE(is_valid_utf8(bad));
+    CHECK(is_valid_utf8(std::string_view("a\0b", 3)));
 }
 
 }  // namespace

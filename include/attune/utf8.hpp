@@ -1,10 +1,12 @@
-#include "engine/files/utf8.hpp"
+#pragma once
 
 #include <cstddef>
+#include <string_view>
 
 namespace attune {
 
-bool is_well_formed_utf8(std::string_view text) {
+/// Whether `text` is well-formed UTF-8 (Unicode's table 3-7: no overlong forms, no surrogates). Any thread.
+inline bool is_valid_utf8(std::string_view text) {
     const std::size_t size = text.size();
     for (std::size_t at = 0; at < size;) {
         const auto lead = static_cast<unsigned char>(text[at++]);
