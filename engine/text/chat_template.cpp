@@ -5,12 +5,11 @@
 #include "engine/text/chat_variables.hpp"
 #include "engine/text/gguf_tokenizer.hpp"
 #include "engine/text/jinja/template.hpp"
+#include "engine/text/whole_file.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -96,12 +95,6 @@ Made make_template(std::string_view source, const std::optional<std::string>& to
     return Made(std::make_shared<const JinjaChatTemplate>(std::move(*usual), std::move(with_tools), std::move(tokens)));
 }
 
-std::optional<std::string> read_file(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return std::nullopt;
-    return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 NamedTokens named_tokens(const json& config) {
     NamedTokens tokens;
     for (const char* name :
@@ -176,16 +169,16 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::open(const std::filesy
     json config = json::object();
     Sources sources;
     try {
-        if (const auto text = read_file(folder / "tokenizer_config.json")) config = json::parse(*text);
+        if (const auto text = read_whole_file(folder / "tokenizer_config.json")) config = json::parse(*text);
         auto found = sources_in(config);
         if (!found) return found.error();
         sources = std::move(*found);
     } catch (const json::exception& error) {
         return make_error(Errc::invalid_argument, std::string("tokenizer_config.json: ") + error.what());
     }
-    if (auto file = read_file(folder / "chat_template.jinja")) {
+    if (auto file = read_whole_file(folder / "chat_template.jinja")) {
         sources.usual = std::move(*file);
-        sources.with_tools = read_file(folder / "additional_chat_templates" / "tool_use.jinja");
+        sources.with_tools = read_whole_file(folder / "additional_chat_templates" / "tool_use.jinja");
     }
     if (!sources.usual) return Made(std::shared_ptr<const ChatTemplate>());
     return make_template(*sources.usual, sources.with_tools, named_tokens(config));

@@ -217,15 +217,7 @@ private:
         auto model = BpeModel::build(std::move(config));
         if (!model) return model.error();
         parts.model = std::make_unique<BpeModel>(std::move(*model));
-        auto made_normalizer = Normalizer::parse(normalizer);
-        if (!made_normalizer) return made_normalizer.error();
-        parts.normalizer = std::move(*made_normalizer);
-        auto made_pre_tokenizer = PreTokenizer::parse(pre_tokenizer);
-        if (!made_pre_tokenizer) return made_pre_tokenizer.error();
-        parts.pre_tokenizer = std::move(*made_pre_tokenizer);
-        auto made_decoder = Decoder::parse(decoder);
-        if (!made_decoder) return made_decoder.error();
-        parts.decoder = std::move(*made_decoder);
+        if (auto made = parts.parse_steps(normalizer, pre_tokenizer, decoder); !made) return made.error();
         for (std::size_t i = 0; i < count(); ++i) {
             if (!is_special(i) && type_of(i) != TokenType::user_defined) continue;
             AddedToken token;

@@ -4,23 +4,16 @@
 #include "engine/text/sentencepiece_tokenizer.hpp"
 #include "engine/text/tokenizer.hpp"
 #include "engine/text/vocab_and_merges.hpp"
+#include "engine/text/whole_file.hpp"
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
 
 namespace attune {
 namespace {
-
-std::optional<std::string> read_file(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return std::nullopt;
-    return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 /// tiktoken's text form: base64, a space and a rank on each line.
 bool is_tiktoken(std::string_view bytes) {
@@ -48,14 +41,14 @@ Result<TokenizerParts> parts_of_gguf_file(const std::filesystem::path& path) {
 }
 
 Result<TokenizerParts> parts_of_folder(const std::filesystem::path& folder) {
-    const std::string config = read_file(folder / "tokenizer_config.json").value_or("");
-    if (const auto text = read_file(folder / "tokenizer.json")) return parts_of_tokenizer_json(*text, config);
-    if (const auto bytes = read_file(folder / "tokenizer.model")) {
+    const std::string config = read_whole_file(folder / "tokenizer_config.json").value_or("");
+    if (const auto text = read_whole_file(folder / "tokenizer.json")) return parts_of_tokenizer_json(*text, config);
+    if (const auto bytes = read_whole_file(folder / "tokenizer.model")) {
         if (is_tiktoken(*bytes)) return tiktoken_refused("tokenizer.model");
         return parts_of_sentencepiece(*bytes, config);
     }
-    if (const auto vocab = read_file(folder / "vocab.json")) {
-        const auto merges = read_file(folder / "merges.txt");
+    if (const auto vocab = read_whole_file(folder / "vocab.json")) {
+        const auto merges = read_whole_file(folder / "merges.txt");
         if (!merges) {
             return make_error(Errc::unsupported,
                               "the model folder has vocab.json, but neither tokenizer.json nor merges.txt");

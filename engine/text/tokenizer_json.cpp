@@ -91,15 +91,8 @@ Result<TokenizerParts> parts_of_tokenizer_json(std::string_view text, std::strin
         auto model = model_of(*file);
         if (!model) return model.error();
         parts.model = std::move(*model);
-        auto normalizer = Normalizer::parse(part("normalizer"));
-        if (!normalizer) return normalizer.error();
-        parts.normalizer = std::move(*normalizer);
-        auto pre_tokenizer = PreTokenizer::parse(part("pre_tokenizer"));
-        if (!pre_tokenizer) return pre_tokenizer.error();
-        parts.pre_tokenizer = std::move(*pre_tokenizer);
-        auto decoder = Decoder::parse(part("decoder"));
-        if (!decoder) return decoder.error();
-        parts.decoder = std::move(*decoder);
+        if (auto made = parts.parse_steps(part("normalizer"), part("pre_tokenizer"), part("decoder")); !made)
+            return made.error();
         auto post_processor = PostProcessor::parse(part("post_processor"));
         if (!post_processor) return post_processor.error();
         parts.post_processor = std::move(*post_processor);

@@ -8,6 +8,8 @@
 #include "engine/text/pre_tokenizer.hpp"
 #include "engine/text/token_model.hpp"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -22,6 +24,10 @@ struct TokenizerParts {
     std::unique_ptr<const PreTokenizer> pre_tokenizer;  ///< null: the whole text is one piece
     std::unique_ptr<const Decoder> decoder;
     PostProcessor post_processor;
+
+    /// Makes normalizer, pre-tokenizer and decoder from their settings, written as in tokenizer.json.
+    Result<void> parse_steps(const nlohmann::json& normalizer_config, const nlohmann::json& pre_tokenizer_config,
+                             const nlohmann::json& decoder_config);
 };
 
 /// `json`: the text of tokenizer.json. `config`: the text of tokenizer_config.json, or nothing; added tokens that only

@@ -64,15 +64,8 @@ Result<TokenizerParts> parts_of_vocab_and_merges(std::string_view vocab, std::st
         if (!model) return model.error();
         parts.model = std::make_unique<BpeModel>(std::move(*model));
         const auto split = gguf_split(*name);
-        auto normalizer = Normalizer::parse(split->normalizer);
-        if (!normalizer) return normalizer.error();
-        parts.normalizer = std::move(*normalizer);
-        auto pre_tokenizer = PreTokenizer::parse(split->pre_tokenizer);
-        if (!pre_tokenizer) return pre_tokenizer.error();
-        parts.pre_tokenizer = std::move(*pre_tokenizer);
-        auto decoder = Decoder::parse({{"type", "ByteLevel"}});
-        if (!decoder) return decoder.error();
-        parts.decoder = std::move(*decoder);
+        if (auto made = parts.parse_steps(split->normalizer, split->pre_tokenizer, {{"type", "ByteLevel"}}); !made)
+            return made.error();
     } catch (const json::exception& error) {
         return make_error(Errc::invalid_argument, std::string("vocab.json: ") + error.what());
     }
