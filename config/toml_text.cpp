@@ -29,6 +29,9 @@ std::size_t stray_line(std::string_view text) {
             }
             if (at < text.size() && text[at] == '\n') ++line;
             at += quote.size() - 1;
+            // A text in three quotes may end in one or two of its own, right before them.
+            if (quote.size() == 3)
+                for (int own = 0; own < 2 && at + 1 < text.size() && text[at + 1] == c; ++own) ++at;
         } else if (c == '\n') {
             ++line;
         } else if (static_cast<unsigned char>(c) >= 0x80) {

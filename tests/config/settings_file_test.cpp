@@ -165,6 +165,9 @@ TEST_CASE("letters beyond ASCII stand in strings and comments only", "[config][s
     CHECK_THAT(refusal("[model]\n\nid = \"a\"\xC3\xA9\n"), Contains("line 3: not valid TOML: a letter beyond ASCII"));
     CHECK_THAT(refusal("# é\n\xE3\x81\x82 = 1\n"), Contains("line 2: not valid TOML: a letter beyond ASCII"));
     CHECK_THAT(refusal("[model]\nid = \"a\xC3\n"), Contains("not valid TOML"));
+    for (const char* quote : {"\"\"\"", "\'\'\'"})
+        CHECK_THAT(refusal("a = { b = " + std::string(quote) + "x" + quote + quote[0] + ", \xC3\xA9 = 1 }\n"),
+                   Contains("line 1: not valid TOML: a letter beyond ASCII"));
 }
 
 TEST_CASE("a fault of TOML itself is named with its line", "[config][settings]") {
