@@ -103,10 +103,10 @@ bool CacheManagerState::make_host_room(std::uint64_t bytes, const Lease& keep) {
         freeable += copy->module->host_bytes;
     }
     if (host_used + bytes > capacity + freeable) return false;
-    std::sort(evictable.begin(), evictable.end(),
-              [](const CopyPtr& a, const CopyPtr& b) { return a->last_used < b->last_used; });
+    leaves_first(evictable, &CacheManagerState::host_worth);
     for (const CopyPtr& copy : evictable) {
         if (host_used + bytes <= capacity) break;
+        host_order.left(host_worth(*copy));
         evict(copy);
     }
     return host_used + bytes <= capacity;
@@ -194,7 +194,7 @@ void CacheManagerState::loaded(const LoadPtr& load, Result<ModulePtr> result) {
     const double seconds = milliseconds_between(load->started, core->now()) / 1000;
     if (core->metrics) core->metrics->loaded(result ? "ok" : "failed", seconds);
     if (!result) return fail_load(load, result.error());
-    const CopyPtr copy = keep_copy(*result);
+    const CopyPtr copy = keep_copy(*result, seconds);
     for (const NamePtr& entry : load->names) {
         if (entry->load == load) entry->load = nullptr;
         const bool wanted = entry->listed || std::any_of(line.begin(), line.end(), [&](const LeasePtr& lease) {
@@ -203,6 +203,7 @@ void CacheManagerState::loaded(const LoadPtr& load, Result<ModulePtr> result) {
         if (!wanted || entry->copy) continue;
         entry->copy = copy;
         entry->failure.reset();
+        if (entry->known_slot_bytes > 0 && core->metrics) core->metrics->reloaded(entry->name());
         entry->known_slot_bytes = copy->slot_bytes;
         copy->aliases.push_back(entry.get());
     }
@@ -234,7 +235,7 @@ void CacheManagerState::fail_load(const LoadPtr& load, const Error& error) {
 }
 
 /// Equal content is one copy, whatever name or path it came by.
-CopyPtr CacheManagerState::keep_copy(const ModulePtr& module) {
+CopyPtr CacheManagerState::keep_copy(const ModulePtr& module, double load_seconds) {
     CopyPtr& copy = copies[module->id.generation];
     if (!copy) {
         copy = std::make_shared<Copy>();
@@ -242,8 +243,39 @@ CopyPtr CacheManagerState::keep_copy(const ModulePtr& module) {
         copy->slot_bytes = core->slot_bytes(*module);
         host_used += module->host_bytes;
     }
+    copy->load_seconds = load_seconds;
     copy->last_used = core->now();
+    copy->host_age = host_order.age();
+    copy->slot_age = slot_order.age();
     return copy;
+}
+
+/// A request was given it.
+void CacheManagerState::used(Copy& copy) {
+    copy.last_used = core->now();
+    copy.uses.use(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
+    copy.host_age = host_order.age();
+    copy.slot_age = slot_order.age();
+}
+
+double CacheManagerState::host_worth(const Copy& copy) const {
+    const double hits = copy.uses.at(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
+    return KeepOrder::worth(copy.host_age, hits, copy.load_seconds, copy.module->host_bytes);
+}
+
+/// An install costs what its bytes cost, so only hits and age tell slots apart.
+double CacheManagerState::slot_worth(const Copy& copy) const {
+    const double hits = copy.uses.at(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
+    return KeepOrder::worth(copy.slot_age, hits, 1.0, 1);
+}
+
+void CacheManagerState::leaves_first(std::vector<CopyPtr>& evictable,
+                                     double (CacheManagerState::*worth)(const Copy&) const) const {
+    const bool by_worth = core->settings.modules.eviction == "cost";
+    std::sort(evictable.begin(), evictable.end(), [&](const CopyPtr& a, const CopyPtr& b) {
+        if (by_worth && (this->*worth)(*a) != (this->*worth)(*b)) return (this->*worth)(*a) < (this->*worth)(*b);
+        return a->last_used < b->last_used;
+    });
 }
 
 void CacheManagerState::evict(const CopyPtr& copy) {

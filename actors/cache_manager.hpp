@@ -66,11 +66,15 @@ struct CacheManagerState {
     void abandon(const LoadPtr& load);
     void loaded(const LoadPtr& load, Result<ModulePtr> result);
     void fail_load(const LoadPtr& load, const Error& error);
-    CopyPtr keep_copy(const ModulePtr& module);
+    CopyPtr keep_copy(const ModulePtr& module, double load_seconds);
     void evict(const CopyPtr& copy);
     void drop_if_unused(const CopyPtr& copy);
     std::uint64_t host_need(const Lease& lease) const;
     std::uint64_t prefetch_limit() const;
+    void used(Copy& copy);
+    double host_worth(const Copy& copy) const;
+    double slot_worth(const Copy& copy) const;
+    void leaves_first(std::vector<CopyPtr>& evictable, double (CacheManagerState::*worth)(const Copy&) const) const;
 
     // --- cache_slots.cpp: slots, the line of waiting leases
     void pump();
@@ -120,6 +124,8 @@ struct CacheManagerState {
     LeasePtr starving;
     std::uint64_t host_used = 0;    ///< parsed copies and reservations
     std::uint64_t device_used = 0;  ///< slots, also those being installed
+    KeepOrder host_order;
+    KeepOrder slot_order;
     std::uint64_t numbers = 0;
     std::int64_t releases = 0;
     int refused = 0;

@@ -115,10 +115,10 @@ bool CacheManagerState::make_device_room(std::uint64_t bytes, const Lease* keep)
         freeable += copy->slot_bytes;
     }
     if (device_used + bytes > capacity + freeable) return false;
-    std::sort(evictable.begin(), evictable.end(),
-              [](const CopyPtr& a, const CopyPtr& b) { return a->last_used < b->last_used; });
+    leaves_first(evictable, &CacheManagerState::slot_worth);
     for (const CopyPtr& copy : evictable) {
         if (device_used + bytes <= capacity) break;
+        slot_order.left(slot_worth(*copy));
         if (core->metrics) core->metrics->evicted("resident");
         leave_slot(copy);
     }
@@ -138,6 +138,7 @@ bool CacheManagerState::try_place(Lease& lease) {
     }
     for (Lease::Part& part : lease.parts) {
         ++part.copy->users;
+        if (lease.request) used(*part.copy);
         part.copy->last_used = core->now();
     }
     lease.stage = Lease::Stage::installing;

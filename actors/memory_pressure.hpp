@@ -2,8 +2,8 @@
 
 namespace attune {
 
-/// The process group's anonymous memory against its cgroup limit, 0..1; 0 when there is no limit. Page cache does not
-/// count: the kernel takes it back by itself.
+/// 0..1, the larger of two shares: the process group's anonymous memory of its cgroup limit (0 when there is none), and
+/// this process's of the machine's memory. Page cache does not count: the kernel takes it back by itself.
 double memory_pressure();
 
 }  // namespace attune

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace attune {
 namespace {
@@ -33,6 +34,7 @@ const Buckets kRequest{0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,
                        30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 const Buckets kCounts{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000};
 const Buckets kIteration{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+constexpr std::size_t kReloadedNames = 20000;
 const Buckets kFewChoices{1, 2, 5, 10, 20};
 const Buckets kLoad{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0};
 
@@ -115,7 +117,10 @@ struct Metrics::State {
     Gauge& retired = gauge("attune_retired_generations", "Contents without a name, held by leases only.");
     Family<Gauge>& bytes = gauges("attune_module_bytes", "Module memory: used and capacity, host and device.");
     Family<Counter>& loads = counters("attune_module_loads_total", "Loads by outcome.");
+    Family<Counter>& reloads = counters("attune_module_reloads_total", "Loads of a module that was in memory before.");
     Family<Counter>& evictions = counters("attune_module_evictions_total", "Evictions by the tier that was left.");
+    Family<Counter>& decisions =
+        counters("attune_trigger_decisions_total", "What the trigger wanted done with modules, and why.");
     Counter& swaps = counter("attune_module_swaps_total", "Names moved to another generation.");
     Family<Counter>& rejections = counters("attune_requests_rejected_total", "Requests refused, by reason.");
     Counter& failures = counter("attune_requests_failed_total", "Requests the engine refused or could not finish.");
@@ -130,6 +135,7 @@ struct Metrics::State {
     std::string max_lora;  // slots are budgeted in bytes, so as many different modules as requests can run
     std::atomic<int> engine_waiting{0};
     std::mutex changing;  // guards the series below, which come and go
+    std::set<std::string> reloaded;
     std::map<std::string, Gauge*> loaded_series;
     Gauge* lora_series = nullptr;
     std::string lora_labels;
@@ -256,7 +262,16 @@ void Metrics::loaded(const std::string& outcome, double seconds) {
     state_->load_seconds.Observe(seconds);
 }
 
+void Metrics::reloaded(const std::string& module) {
+    // A series stays for ever, and names may come and go over HTTP.
+    std::scoped_lock lock(state_->changing);
+    if (state_->reloaded.size() < kReloadedNames) state_->reloaded.insert(module);
+    state_->reloads.Add(state_->with("module", state_->reloaded.contains(module) ? module : "(others)")).Increment();
+}
 void Metrics::evicted(const std::string& from) { state_->evictions.Add(state_->with("from", from)).Increment(); }
+void Metrics::decided(const std::string& what, const std::string& reason) {
+    state_->decisions.Add({{"decision", what}, {"reason", reason}}).Increment();
+}
 void Metrics::swapped() { state_->swaps.Increment(); }
 void Metrics::refused(int modules) { state_->refused.Set(modules); }
 

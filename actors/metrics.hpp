@@ -46,9 +46,14 @@ public:
     };
     void tiers(const Tiers& tiers);
     void loaded(const std::string& outcome, double seconds);
+    /// A module that was in memory before was read again.
+    void reloaded(const std::string& module);
     void evicted(const std::string& from);
     void swapped();
     void refused(int modules);
+    // trigger
+    /// What it wants done (prefetch, unload) and why.
+    void decided(const std::string& what, const std::string& reason);
     // auditor
     void audit_pass(bool clean);
     void alarm();

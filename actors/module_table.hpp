@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/keep_value.hpp"
 #include "actors/messages.hpp"
 #include "actors/module_files.hpp"
 #include "actors/resolve_modules.hpp"
@@ -28,6 +29,9 @@ struct Copy {
     int users = 0;                    ///< parts of leases that were given its slot; they are among `leases`
     bool handover = false;            ///< gets no new lease until a starving request had its place
     TimePoint last_used{};
+    RecentUses uses;
+    double load_seconds = 0;            ///< what its load took
+    double host_age = 0, slot_age = 0;  ///< the tiers' ages when it was last used
 
     bool pinned() const;
     bool idle() const { return leases == 0 && place != Place::installing; }
@@ -66,7 +70,7 @@ struct NameEntry {
     CopyPtr copy;  ///< null: cold, loading or failed
     LoadPtr load;
     std::optional<LoadFailure> failure;
-    std::uint64_t known_slot_bytes = 0;  ///< of the last load
+    std::uint64_t known_slot_bytes = 0;  ///< of the last load; 0: never loaded
 
     const std::string& name() const { return found.name; }
     const std::string& owner() const { return found.manifest.owner; }

@@ -1,5 +1,7 @@
 #include "actors/trigger.hpp"
 
+#include "attune/log.hpp"
+
 #include <algorithm>
 #include <set>
 
@@ -25,7 +27,7 @@ TriggerPlan plan(const Settings& settings, const CacheUsage& usage, double memor
     std::set<std::string> loaded;
     for (const auto& module : usage.loaded) loaded.insert(module.name);
     for (const auto& [name, count] : hits.hot(trigger.hot_hits, now))
-        if (!high && !loaded.contains(name)) out.prefetch.push_back(name);
+        if (!high && !loaded.contains(name)) out.prefetch.push_back({name, "hot"});
 
     // Least hit first, then least recently used.
     std::vector<const CacheUsage::Loaded*> candidates;
@@ -51,7 +53,7 @@ TriggerPlan plan(const Settings& settings, const CacheUsage& usage, double memor
         if (!over && settings.modules.idle_unload == "pressure" && used <= target &&
             memory_pressure <= trigger.low_watermark)
             continue;
-        out.unload.push_back(module->name);
+        out.unload.push_back({module->name, over ? "memory" : "idle"});
         used -= std::min(used, module->bytes);
     }
     return out;
@@ -65,8 +67,18 @@ void TriggerState::tick() {
 void TriggerState::act(const CacheUsage& usage) {
     const double pressure = core->memory_pressure ? core->memory_pressure() : 0.0;
     TriggerPlan next = plan(core->settings, usage, pressure, *hits, core->now());
-    if (!next.unload.empty()) self->send(peers->cache_manager, unload_atom_v, Names{std::move(next.unload)});
-    if (!next.prefetch.empty()) self->send(peers->cache_manager, prefetch_atom_v, Names{std::move(next.prefetch)});
+    if (!next.unload.empty()) self->send(peers->cache_manager, unload_atom_v, tell("unload", next.unload));
+    if (!next.prefetch.empty()) self->send(peers->cache_manager, prefetch_atom_v, tell("prefetch", next.prefetch));
+}
+
+Names TriggerState::tell(const std::string& what, const std::vector<TriggerDecision>& decisions) const {
+    Names names;
+    for (const TriggerDecision& one : decisions) {
+        names.list.push_back(one.module);
+        if (core->metrics) core->metrics->decided(what, one.reason);
+        log(LogLevel::info, "trigger: " + what + " module `" + one.module + "` (" + one.reason + ")");
+    }
+    return names;
 }
 
 void TriggerState::list(const ModuleList& modules, const ListReply& reply) {

@@ -10,10 +10,17 @@
 
 namespace attune {
 
+/// One thing the trigger wants changed, and why: logged and counted, so that an operator can read it.
+struct TriggerDecision {
+    std::string module;
+    std::string reason;  ///< prefetch: hot; unload: idle, memory
+    friend bool operator==(const TriggerDecision&, const TriggerDecision&) = default;
+};
+
 /// What the trigger wants changed; the cache_manager decides whether leases and pins allow it.
 struct TriggerPlan {
-    std::vector<std::string> prefetch;
-    std::vector<std::string> unload;
+    std::vector<TriggerDecision> prefetch;
+    std::vector<TriggerDecision> unload;
 };
 
 /// A pure function of hits, memory and idle time. It never guesses the future: hot modules that are not resident are
@@ -33,6 +40,7 @@ struct TriggerState {
 
     void tick();
     void act(const CacheUsage& usage);
+    Names tell(const std::string& what, const std::vector<TriggerDecision>& decisions) const;
     void list(const ModuleList& modules, const ListReply& reply);
 };
 

@@ -79,7 +79,7 @@ void add_modules(std::vector<SettingField>& all) {
     all.push_back(list("modules", "pinned", modules(&S::pinned), "a list of module names", is_name));
     all.push_back(integer("modules", "min_resident", modules(&S::min_resident), 0, 100000));
     all.push_back(choice("modules", "idle_unload", modules(&S::idle_unload), {"pressure", "always", "never"}));
-    all.push_back(choice("modules", "eviction", modules(&S::eviction), {"lru"}, {"cost"}));
+    all.push_back(choice("modules", "eviction", modules(&S::eviction), {"cost", "lru"}));
     all.push_back(integer("modules", "loaders", modules(&S::loaders), 1, 64));
     all.push_back(number("modules", "load_timeout_s", modules(&S::load_timeout_s), 0.1, kDay_s));
     all.push_back(boolean("modules", "allow_unverified_base", modules(&S::allow_unverified_base)));

@@ -52,7 +52,7 @@ struct ModuleSettings {
     std::vector<std::string> pinned;
     int min_resident = 0;
     std::string idle_unload = "pressure";  ///< pressure | always | never
-    std::string eviction = "lru";          ///< lru
+    std::string eviction = "cost";         ///< cost | lru
     int loaders = 2;
     double load_timeout_s = 60;
     bool allow_unverified_base = false;

@@ -182,8 +182,46 @@ TEST_CASE_METHOD(ModulesFixture, "a pinned module stays when others need its roo
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "the host budget evicts the least recently used", "[actors][cache]") {
+TEST_CASE_METHOD(ModulesFixture, "eviction by cost keeps what is asked for often, until nobody asks any more",
+                 "[actors][cache]") {
+    with("abcd");
+    settings.modules.host_bytes = 200;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    for (int i = 0; i < 5; ++i) ask("a");
+    for (const char* passing : {"b", "c", "b", "c"}) {  // least recently used, `a` would have had to leave
+        now += std::chrono::seconds(1);
+        CHECK(ask(passing)->ok());
+        CHECK(tier("a") == Tier::resident);
+    }
+    CHECK(loads_of["root/a"] == 1);
+    now += std::chrono::minutes(10);  // its hits have faded
+    for (const char* passing : {"b", "d"}) {
+        now += std::chrono::seconds(1);
+        ask(passing);
+    }
+    CHECK(tier("a") == Tier::cold);
+    check_clean();
+}
+
+TEST_CASE_METHOD(ModulesFixture, "a second group of modules pushes the first out, not itself", "[actors][cache]") {
+    with("abcdef");
+    settings.modules.host_bytes = 300;
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    for (int i = 0; i < 50; ++i)
+        for (const char* name : {"a", "b", "c"}) ask(name);
+    loads = 0;
+    for (int i = 0; i < 50; ++i)
+        for (const char* name : {"d", "e", "f"}) ask(name);
+    CHECK(loads <= 3 + 2);  // each once, and little turmoil while the first group's hits still count
+    for (const char* name : {"d", "e", "f"}) CHECK(tier(name) == Tier::resident);
+    check_clean();
+}
+
+TEST_CASE_METHOD(ModulesFixture, "with eviction lru the least recently used leaves the host", "[actors][cache]") {
     with("abc");
+    settings.modules.eviction = "lru";
     settings.modules.host_bytes = 200;
     settings.cold.policy = ColdPolicy::wait;
     start();

@@ -9,6 +9,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
+using Decisions = std::vector<TriggerDecision>;
+
 const TimePoint kStart{std::chrono::hours(1)};
 
 CacheUsage usage_of(std::vector<std::string> names, std::uint64_t used = 0) {
@@ -50,7 +52,7 @@ TEST_CASE("hot modules that are not loaded are fetched", "[actors][trigger]") {
     for (int i = 0; i < 3; ++i) hits.hit("here", kStart);
     hits.hit("cool", kStart);
     const TriggerPlan wish = plan(settings_of(), usage_of({"here"}), 0, hits, kStart + 1s);
-    CHECK(wish.prefetch == std::vector<std::string>{"hot"});
+    CHECK(wish.prefetch == Decisions{{"hot", "hot"}});
     CHECK(wish.unload.empty());
 }
 
@@ -65,7 +67,7 @@ TEST_CASE("above the low watermark only idle modules leave", "[actors][trigger]"
     hits.hit("idle", kStart);
     hits.hit("fresh", kStart + 900s);
     const CacheUsage usage = usage_of({"fresh", "idle"}, 800);
-    CHECK(plan(settings_of(), usage, 0, hits, kStart + 1000s).unload == std::vector<std::string>{"idle"});
+    CHECK(plan(settings_of(), usage, 0, hits, kStart + 1000s).unload == Decisions{{"idle", "idle"}});
 }
 
 TEST_CASE("above the high watermark the least hit leave until the low one is reached", "[actors][trigger]") {
@@ -74,7 +76,7 @@ TEST_CASE("above the high watermark the least hit leave until the low one is rea
     for (std::size_t i = 0; i < names.size(); ++i)
         for (std::size_t hit = 0; hit <= i; ++hit) hits.hit(names[i], kStart);
     const TriggerPlan wish = plan(settings_of(), usage_of(names), 0, hits, kStart + 1s);
-    CHECK(wish.unload == std::vector<std::string>{"n0", "n1", "n2"});
+    CHECK(wish.unload == Decisions{{"n0", "memory"}, {"n1", "memory"}, {"n2", "memory"}});
 }
 
 TEST_CASE("busy and pinned modules are never asked to leave", "[actors][trigger]") {
@@ -91,7 +93,7 @@ TEST_CASE("the most recently used min_resident modules leave last", "[actors][tr
     hits.hit("new", kStart + 1s);
     Settings settings = settings_of("always");
     settings.modules.min_resident = 1;
-    CHECK(plan(settings, usage_of({"new", "old"}), 0, hits, kStart + 9999s).unload == std::vector<std::string>{"old"});
+    CHECK(plan(settings, usage_of({"new", "old"}), 0, hits, kStart + 9999s).unload == Decisions{{"old", "idle"}});
 }
 
 TEST_CASE("idle_unload always and never mean what they say", "[actors][trigger]") {
@@ -122,6 +124,7 @@ TEST_CASE_METHOD(HouseFixture, "idle modules leave by the trigger's tick and com
     pass(1s);
     CHECK(tier("a") == Tier::cold);
     CHECK(engine->installed() == 0);
+    CHECK(metrics().find("attune_trigger_decisions_total{decision=\"unload\",reason=\"idle\"} 1") != std::string::npos);
     CHECK(ask("a")->ok());
 }
 
