@@ -1,7 +1,6 @@
 #include "cli/open_base.hpp"
 
 #include "attune/log.hpp"
-#include "engine/files/gguf.hpp"
 #include "engine/files/model_path.hpp"
 #include "engine/model/model_shape.hpp"
 
@@ -38,20 +37,6 @@ std::string seconds_since(TimePoint begin) {
     return text;
 }
 
-/// A model without a tokenizer answers to token ids.
-Result<bool> has_tokenizer(const std::filesystem::path& model) {
-    if (!is_gguf_file(model)) {
-        std::error_code failed;
-        for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
-            if (std::filesystem::exists(model / name, failed)) return true;
-        }
-        return false;
-    }
-    const auto header = read_gguf_header(model);
-    if (!header) return header.error();
-    return header->find("tokenizer.ggml.model") != nullptr;
-}
-
 }  // namespace
 
 std::string base_id(const Settings& settings) {
@@ -69,11 +54,10 @@ Result<OpenedBase> open_base(const Settings& settings) {
     const TimePoint begin = steady_now();
     log(LogLevel::info, "reading model " + base_id(settings));
     OpenedBase base;
-    const auto tokenizer_there = has_tokenizer(model);
-    if (!tokenizer_there) return tokenizer_there.error();
-    if (*tokenizer_there) {
-        auto tokenizer = Tokenizer::open(model);
-        if (!tokenizer) return tokenizer.error();
+    auto tokenizer = Tokenizer::open(model);
+    // A model without one answers to token ids; one that is there and cannot be used is refused by its name.
+    if (!tokenizer && tokenizer.error().code != Errc::not_found) return tokenizer.error();
+    if (tokenizer) {
         base.tokenizer = std::move(*tokenizer);
         auto chat_template = ChatTemplate::open(model);
         if (!chat_template) return chat_template.error();
