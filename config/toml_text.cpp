@@ -1,5 +1,7 @@
 #include "config/toml_text.hpp"
 
+#include "attune/toml_bytes.hpp"
+
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -8,45 +10,10 @@
 
 namespace attune {
 
-namespace {
-
-/// The line of the first byte beyond ASCII that is in no string and no comment; 0 when there is none. TOML allows none
-/// there, and toml++ 3.3 runs into undefined behaviour on some instead of refusing them.
-std::size_t stray_line(std::string_view text) {
-    std::size_t line = 1;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-        const char c = text[at];
-        if (c == '#') {
-            at = std::min(text.find('\n', at), text.size());
-            ++line;
-        } else if (c == '"' || c == '\'') {
-            const std::string_view quote =
-                text.substr(at, 3) == std::string(3, c) ? text.substr(at, 3) : text.substr(at, 1);
-            for (at += quote.size(); at < text.size() && text.substr(at, quote.size()) != quote; ++at) {
-                if (text[at] == '\n' && quote.size() == 1) break;  // unfinished: toml++ says so
-                if (text[at] == '\n') ++line;
-                if (text[at] == '\\' && c == '"' && text.substr(at + 1, 1) != "\n") ++at;
-            }
-            if (at < text.size() && text[at] == '\n') ++line;
-            at += quote.size() - 1;
-            // A text in three quotes may end in one or two of its own, right before them.
-            if (quote.size() == 3)
-                for (int own = 0; own < 2 && at + 1 < text.size() && text[at + 1] == c; ++own) ++at;
-        } else if (c == '\n') {
-            ++line;
-        } else if (static_cast<unsigned char>(c) >= 0x80) {
-            return line;
-        }
-    }
-    return 0;
-}
-
-}  // namespace
-
 Result<toml::table> parse_toml(std::string_view text, const std::string& name) {
-    if (const std::size_t line = stray_line(text); line > 0)
-        return make_error(Errc::invalid_argument, name + ", line " + std::to_string(line) +
-                                                      ": not valid TOML: a letter beyond ASCII outside of quotes");
+    if (const auto fault = find_toml_fault(text))
+        return make_error(Errc::invalid_argument,
+                          name + ", line " + std::to_string(fault->line) + ": not valid TOML: " + fault->what);
     try {
         return toml::parse(text, name);
     } catch (const toml::parse_error& error) {

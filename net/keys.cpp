@@ -1,5 +1,7 @@
 #include "net/keys.hpp"
 
+#include "attune/toml_bytes.hpp"
+
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
@@ -46,6 +48,7 @@ std::optional<Digest> digest_of_entry(std::string_view key) {
 }  // namespace
 
 Result<KeyRing> KeyRing::parse(const std::string& text) {
+    if (const auto bad = find_toml_fault(text)) return fault("line " + std::to_string(bad->line) + ": " + bad->what);
     toml::table table;
     try {
         table = toml::parse(text);

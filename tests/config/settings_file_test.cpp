@@ -164,10 +164,18 @@ TEST_CASE("letters beyond ASCII stand in strings and comments only", "[config][s
         CHECK(parsed(good));
     CHECK_THAT(refusal("[model]\n\nid = \"a\"\xC3\xA9\n"), Contains("line 3: not valid TOML: a letter beyond ASCII"));
     CHECK_THAT(refusal("# é\n\xE3\x81\x82 = 1\n"), Contains("line 2: not valid TOML: a letter beyond ASCII"));
-    CHECK_THAT(refusal("[model]\nid = \"a\xC3\n"), Contains("not valid TOML"));
     for (const char* quote : {"\"\"\"", "\'\'\'"})
         CHECK_THAT(refusal("a = { b = " + std::string(quote) + "x" + quote + quote[0] + ", \xC3\xA9 = 1 }\n"),
                    Contains("line 1: not valid TOML: a letter beyond ASCII"));
+}
+
+TEST_CASE("ill-formed UTF-8 is refused with its line, wherever it stands", "[config][settings]") {
+    for (const std::string bad : {"\xFF", "\xC3", "\xED\xA0\x80", "\xC0\x80", "\xF4\x90\x80\x80"}) {
+        CHECK_THAT(refusal("[model]\n# " + bad + "\n"), Contains("line 2: not valid TOML: ill-formed UTF-8"));
+        CHECK_THAT(refusal("[model]\n\nid = \"a" + bad + "\"\n"), Contains("line 3: not valid TOML: ill-formed UTF-8"));
+        CHECK_THAT(refusal("[model]\nid = \"\"\"\n" + bad), Contains("line 3: not valid TOML: ill-formed UTF-8"));
+        CHECK_THAT(refusal(bad), Contains("line 1: not valid TOML: ill-formed UTF-8"));
+    }
 }
 
 TEST_CASE("a fault of TOML itself is named with its line", "[config][settings]") {

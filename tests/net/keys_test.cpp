@@ -48,6 +48,8 @@ TEST_CASE("faults of a keys file name the entry and never the key", "[net][keys]
     CHECK_THAT(message("client = [3]"), Catch::Contains("client[0]"));
     CHECK_THAT(message("client = []"), Catch::Contains("no key"));
     CHECK_THAT(message("client = ["), Catch::Contains("line 1"));
+    CHECK_THAT(message("# keys\nclient = [\"k\xFF\"]"), Catch::Contains("line 2: ill-formed UTF-8"));
+    CHECK_THAT(message("client = [\"k\"] \xC3\xA9"), Catch::Contains("line 1: a letter beyond ASCII"));
     const auto missing = KeyRing::open("/nowhere/at/all.toml");
     REQUIRE_FALSE(missing);
     CHECK(missing.error().message == "server.keys_file: cannot be read");
