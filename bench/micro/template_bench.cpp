@@ -1,7 +1,8 @@
 // Chat templates, on one thread. Reads groups of cases from stdin, one JSON value a line, as bench/text/jinja_ratio.py
 // writes them: {"template", "cases": [{"messages", "tools", "documents", "kwargs": JSON texts, "variables": the same as
 // one object, "add_generation_prompt", "bos_token", "eos_token"}]}. Answers each with one line of microseconds, a
-// figure per case: prompt_us from a request's JSON to the text, engine_us without the parsing of that JSON.
+// figure per case: prompt_us from a request's JSON to the text, engine_us without the parsing of that JSON. The job
+// "endless" renders a template once that has no end, and answers with the milliseconds until it was stopped.
 #include "engine/text/chat_template.hpp"
 #include "engine/text/jinja/from_json.hpp"
 #include "engine/text/jinja/template.hpp"
@@ -98,6 +99,12 @@ json answer_to(const json& job) {
     const auto parsed = attune::jinja::Template::parse(source);
     const auto& code = std::get<attune::jinja::Template>(parsed);
     json answer = json::object();
+    if (job.at("job") == "endless") {
+        const double begin = cpu_seconds();
+        attune::jinja::Arena arena;
+        const bool stopped = std::holds_alternative<attune::jinja::TemplateError>(code.render(arena, {}, local_time()));
+        answer["ms"] = stopped ? (cpu_seconds() - begin) * 1e3 : -1;
+    }
     for (const json& row : job.at("cases")) {
         if (job.at("job") == "texts") {
             answer["texts"].push_back(rendered(code, row));

@@ -3,11 +3,12 @@
 
     python bench/text/jinja_ratio.py --bench build/template_bench [--rounds 5] [--each] [--save]
 
-The cases are those of tests/data/parity.tar.xz that jinja2 renders without an error; before anything is timed the texts
-of both sides are compared. jinja2 gets a compiled template under transformers' settings and the messages as Python
+The cases are those of tests/data/parity.tar.xz that jinja2 renders without an error, and chats for SmolLM2's own template;
+before anything is timed the texts of both sides are compared. jinja2 gets a compiled template under transformers' settings and the messages as Python
 objects. `prompt` is our way from a request's JSON text to the rendered text and its literal spans, `engine` leaves the
-parsing of that JSON out. A ratio is jinja2's time over ours, of a template's cases together. `--save` writes
-bench/results/templates.json. Needs jinja2 (tools/setup.sh bench).
+parsing of that JSON out. A ratio is jinja2's time over ours, of a template's cases together; the last line has the least
+of them and their geometric mean. `endless_ms` is the longest that a template without an end ran until its steps were used
+up. `--save` writes bench/results/templates.json. Needs jinja2 (tools/setup.sh bench).
 """
 import argparse
 import gc
@@ -118,20 +119,38 @@ class Ours:
 
 def read_templates(only):
     """{name: (source, cases)} of the parity tests."""
-    found = {}
+    found, own = {}, {}
     with tarfile.open(ROOT / "tests" / "data" / "parity.tar.xz") as pack:
         for member in pack.getmembers():
             path = Path(member.name)
             if path.name in ("template.jinja", "cases.jsonl") and path.parts[-3] == "chat_templates":
                 found.setdefault(path.parts[-2], {})[path.name] = pack.extractfile(member).read().decode()
-    return {name: (files["template.jinja"], [json.loads(line) for line in files["cases.jsonl"].splitlines()])
-            for name, files in sorted(found.items()) if not only or name in only}
+            elif path.parts[-2:] == ("smollm2", "tokenizer_config.json"):
+                own = json.load(pack.extractfile(member))
+    templates = {name: (files["template.jinja"], [json.loads(line) for line in files["cases.jsonl"].splitlines()])
+                 for name, files in sorted(found.items())}
+    chats = json.loads((ROOT / "tests" / "engine" / "text" / "smollm2_chats.json").read_text())
+    tokens = {key: own[key] for key in ("bos_token", "eos_token")}
+    templates["smollm2"] = (own["chat_template"], [{"tools": None, "documents": None, "kwargs": tokens, "expected": chat["text"],
+                                                    **chat} for chat in chats])
+    return {name: template for name, template in templates.items() if not only or name in only}
 
 
 def rendered(template, cases):
     """The cases that end in a text, and those texts: the clock stands elsewhere than in the tests."""
     usable = [case for case in cases if "expected" in case]
     return usable, [template.render(**variables_of(case)) for case in usable]
+
+
+# Each would go on for minutes: loops, long texts, long lists, searches.
+ENDLESS = ["{% for b in range(100000) %}x{% endfor %}", "{% set x = range(100000) | list | sort %}",
+           "{{ (word * 100000) | upper | length }}", "{% set x = range(99999) | map('string') | join(',') %}",
+           "{% if 'b' in 'a' * 10000000 %}{% endif %}", "{% set x = (word * 100000) | list %}", "{{ word * 100000 }}"]
+
+
+def endless_ms(ours):
+    loops = ["{% set word = 'ab' %}{% for a in range(100000) %}" + body + "{% endfor %}" for body in ENDLESS]
+    return round(max(ours.ask("endless", loop, [])["ms"] for loop in loops), 1)
 
 
 def compared(ours, name, source, cases, rounds):
@@ -163,7 +182,7 @@ def summary(lines, side):
     worst = min(ratios, key=ratios.get)
     total = {key: sum(line[f"{key}_us"] * line["cases"] for line in lines) for key in ("jinja2", side)}
     return {"geometric_mean": round(math.exp(statistics.fmean(map(math.log, ratios.values()))), 1),
-            "total": round(total["jinja2"] / total[side], 1), "worst": ratios[worst], "worst_template": worst}
+            "total": round(total["jinja2"] / total[side], 1), "min": ratios[worst], "min_template": worst}
 
 
 def main():
@@ -183,8 +202,9 @@ def main():
         lines.append(line)
         if args.each:
             print(json.dumps(line), flush=True)
+    longest = endless_ms(ours)
     ours.close()
-    result = {"bench": "templates", "jinja2": jinja2.__version__, "templates": len(lines),
+    result = {"bench": "templates", "endless_ms": longest, "jinja2": jinja2.__version__, "templates": len(lines),
               "cases": sum(line["cases"] for line in lines), "prompt": summary(lines, "prompt"), "engine": summary(lines, "engine")}
     print(json.dumps(result))
     if args.save:

@@ -47,7 +47,7 @@ constexpr std::array<std::string_view, 14> kReserved = {
 
 template <class Names>
 bool is_one_of(const Names& names, std::string_view name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::any_of(names.begin(), names.end(), [&](std::string_view one) { return jinja::same_bytes(one, name); });
 }
 
 Error bad_messages(const std::string& message) { return make_error(Errc::invalid_argument, message, "messages"); }
@@ -71,8 +71,12 @@ Value joined_parts(Arena& arena, const Value& content) {
     return builder.take();
 }
 
-/// Keys that are null go; known roles lose their literal mark; reasoning is there under the names templates use.
-Dict* prepared_message(Arena& arena, const Dict& message, bool reads_parts) {
+bool is_known_role(const Value& name, const Value& value) {
+    return jinja::same_bytes(name.bytes(), "role") && value.is_text() && is_one_of(kRoles, value.bytes());
+}
+
+/// A message from whose keys some go, or that says its reasoning under one name of several.
+Dict* rewritten_message(Arena& arena, const Dict& message) {
     Dict* made = arena.make<Dict>(arena);
     made->from_request = true;
     made->reserve(message.entries().size());
@@ -84,24 +88,26 @@ Dict* prepared_message(Arena& arena, const Dict& message, bool reads_parts) {
     // As {"thinking": r, **message, "reasoning_content": r}: the order shows when a template prints a message.
     const auto key = [](std::string_view name) { return Value(Text(name, true)); };
     if (reasoning != nullptr) made->set(key("thinking"), *reasoning);
-    const auto put = [&](const Value& name, const Value& value) {
-        if (reasoning == nullptr) {
-            made->add(name, value);  // as unique as it was in the message
-        } else {
-            made->set(name, value);
-        }
-    };
     for (const auto& [name, value] : message.entries()) {
-        if (value.is_none()) continue;
-        const bool known_role = name.bytes() == "role" && value.is_text() && is_one_of(kRoles, value.bytes());
-        if (known_role) {
-            put(name, Value(value.bytes()));
-        } else {
-            put(name, name.bytes() == "content" && !reads_parts ? joined_parts(arena, value) : value);
-        }
+        if (!value.is_none()) made->set(name, value);
     }
     if (reasoning != nullptr) made->set(key("reasoning_content"), *reasoning);
     return made;
+}
+
+/// Keys that are null go; known roles lose their literal mark; reasoning is there under the names templates use.
+/// `message` was made a moment ago from the request's JSON and nobody else has seen it: it is changed in place.
+Dict* prepared_message(Arena& arena, Dict* message, bool reads_parts) {
+    const auto is_rewritten = [](const Dict::Entry& entry) {
+        return entry.value.is_none() || is_one_of(kReasoning, entry.key.bytes());
+    };
+    const auto entries = message->entries();
+    if (std::any_of(entries.begin(), entries.end(), is_rewritten)) message = rewritten_message(arena, *message);
+    message->for_each([&](const Value& name, Value& value) {
+        if (is_known_role(name, value)) value = Value(value.bytes());
+        if (!reads_parts && jinja::same_bytes(name.bytes(), "content")) value = joined_parts(arena, value);
+    });
+    return message;
 }
 
 Text with_tag(Arena& arena, const Text& text) {
@@ -164,7 +170,7 @@ Result<Value> prepared_messages(Arena& arena, const ChatPrompt& chat, bool reads
     prepared.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
         if (!items[i].is_dict()) return bad_messages("each of messages must be an object");
-        Dict* message = prepared_message(arena, items[i].dict(), reads_parts);
+        Dict* message = prepared_message(arena, const_cast<Dict*>(&items[i].dict()), reads_parts);
         if (chat.continue_final_message && i + 1 == items.size()) {
             auto continued = mark_continuation(arena, *message);
             if (!continued) return continued.error();

@@ -18,7 +18,7 @@ Arena::~Arena() {
 
 std::byte* Arena::allocate_elsewhere(std::size_t bytes) {
     // What is large gets a block of its own, and the current one goes on.
-    const bool alone = bytes > block_bytes_ / 4 && next_ != nullptr;
+    const bool alone = bytes > block_bytes_ / 4;
     const std::size_t room = alone ? bytes : std::max(bytes, block_bytes_);
     if (room > left_) throw Failure("OverflowError", "the template uses too much memory");
     auto* memory = static_cast<std::byte*>(std::malloc(sizeof(Block) + room));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,7 +20,8 @@ public:
     static constexpr std::size_t kMostBytes = std::size_t{192} << 20;
 
     /// Throws Failure (OverflowError) beyond `most_bytes`.
-    explicit Arena(std::size_t most_bytes = kMostBytes) : left_(most_bytes) {}
+    explicit Arena(std::size_t most_bytes = kMostBytes)
+        : next_(first_), end_(first_ + kFirstBytes), left_(most_bytes - std::min(most_bytes, kFirstBytes)) {}
     ~Arena();
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
@@ -58,11 +60,15 @@ private:
     static std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
     std::byte* allocate_elsewhere(std::size_t bytes);
 
-    std::byte* next_ = nullptr;
-    std::byte* end_ = nullptr;
+    /// Enough for most renderings, which then ask nobody for memory.
+    static constexpr std::size_t kFirstBytes = 8 << 10;
+
+    std::byte* next_;
+    std::byte* end_;
     Block* last_ = nullptr;
     std::size_t block_bytes_ = 8 << 10;
     std::size_t left_;
+    alignas(kAlignment) std::byte first_[kFirstBytes];  // NOLINT: left as it is, it is only written to
 };
 
 /// A list of plain values that grows inside an arena.
@@ -86,6 +92,12 @@ public:
         if (count > capacity_) grow(count);
     }
     void clear() { size_ = 0; }
+    /// Room for `count` more items, to be written at end() and then taken over by extend().
+    T* room(std::size_t count) {
+        if (size_ + count > capacity_) grow(size_ + count);
+        return data_ + size_;
+    }
+    void extend(std::size_t count) { size_ += count; }
     std::size_t size() const { return size_; }
     bool empty() const { return size_ == 0; }
     T* begin() { return data_; }

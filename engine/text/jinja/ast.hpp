@@ -19,6 +19,12 @@ public:
     virtual void print(Context& context) const { context.emit(evaluate(context)); }
     /// The value of a constant, else null.
     virtual const Value* constant() const { return nullptr; }
+    /// Depends on no name: constants, and what is made of them.
+    bool is_fixed() const { return is_fixed_; }
+    void mark_fixed() { is_fixed_ = true; }
+
+private:
+    bool is_fixed_ = false;
 };
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
@@ -82,6 +88,7 @@ struct CallArguments {
     }
     /// With one more keyword argument, if not null.
     Arguments evaluate_all(Context& context, const Keyword* added) const;
+    bool are_fixed() const;
 };
 
 struct Parameter {

@@ -11,8 +11,13 @@ Frame* Context::make_frame(Frame* parent, std::size_t slots) {
 }
 
 void Context::emit_shown(const Value& value) {
-    const Text text = to_text(arena, value);
-    emit(autoescape && !text.is_markup() ? escape_html(arena, text) : text);
+    if (autoescape) {
+        const Text text = to_text(arena, value);
+        return emit(text.is_markup() ? text : escape_html(arena, text));
+    }
+    const std::size_t before = output->size();
+    append_text(*output, value);
+    charge_bytes(output->size() > limits_.output_bytes ? output->size() : output->size() - before);
 }
 
 void Context::out_of_steps() { throw Failure("TimeoutError", "the template takes too many steps"); }

@@ -32,7 +32,8 @@ ExpressionPtr ExpressionParser::conditional() {
         check_chain(links);
         ExpressionPtr test = logical_or();
         ExpressionPtr otherwise = skip_name("else") ? conditional() : nullptr;
-        value = std::make_unique<Conditional>(std::move(test), std::move(value), std::move(otherwise));
+        const bool fixed = otherwise && all_fixed(test, value, otherwise);
+        value = node<Conditional>(fixed, std::move(test), std::move(value), std::move(otherwise));
     }
     return value;
 }
@@ -54,7 +55,8 @@ ExpressionPtr ExpressionParser::logical_or() {
     ExpressionPtr left = logical_and();
     for (int links = 0; skip_name("or"); ++links) {
         check_chain(links);
-        left = std::make_unique<Logical>(std::move(left), logical_and(), false);
+        ExpressionPtr right = logical_and();
+        left = node<Logical>(all_fixed(left, right), std::move(left), std::move(right), false);
     }
     return left;
 }
@@ -63,15 +65,17 @@ ExpressionPtr ExpressionParser::logical_and() {
     ExpressionPtr left = logical_not();
     for (int links = 0; skip_name("and"); ++links) {
         check_chain(links);
-        left = std::make_unique<Logical>(std::move(left), logical_not(), true);
+        ExpressionPtr right = logical_not();
+        left = node<Logical>(all_fixed(left, right), std::move(left), std::move(right), true);
     }
     return left;
 }
 
 ExpressionPtr ExpressionParser::logical_not() {
     const Nested nested(*this);
-    if (skip_name("not")) return std::make_unique<Not>(logical_not());
-    return comparison();
+    if (!skip_name("not")) return comparison();
+    ExpressionPtr operand = logical_not();
+    return node<Not>(all_fixed(operand), std::move(operand));
 }
 
 std::optional<Comparison> ExpressionParser::comparison_operator() {
@@ -99,19 +103,27 @@ std::optional<Comparison> ExpressionParser::comparison_operator() {
 ExpressionPtr ExpressionParser::comparison() {
     ExpressionPtr first = sum();
     Compare::Operands rest;
+    bool fixed = first->is_fixed();
     while (const auto comparison = comparison_operator()) {
         check_chain(static_cast<int>(rest.size()));
         rest.emplace_back(*comparison, sum());
+        fixed = fixed && rest.back().second->is_fixed();
     }
     if (rest.empty()) return first;
-    return std::make_unique<Compare>(std::move(first), std::move(rest));
+    return node<Compare>(fixed, std::move(first), std::move(rest));
+}
+
+ExpressionPtr ExpressionParser::binary(BinaryOperator op, ExpressionPtr left, ExpressionPtr right) {
+    return node<Binary>(all_fixed(left, right), op, std::move(left), std::move(right));
 }
 
 ExpressionPtr ExpressionParser::sum() {
     ExpressionPtr left = concatenation();
     std::vector<ExpressionPtr> added;  // a + b + ...: one node
     const auto finish_sum = [&] {
-        if (!added.empty()) left = std::make_unique<Sum>(std::exchange(added, {}));
+        if (added.empty()) return;
+        const bool fixed = are_fixed(added);
+        left = node<Sum>(fixed, std::exchange(added, {}));
     };
     for (int links = 0; current().is_op("+") || current().is_op("-"); ++links) {
         check_chain(links);
@@ -120,7 +132,7 @@ ExpressionPtr ExpressionParser::sum() {
             added.push_back(concatenation());
         } else {
             finish_sum();
-            left = std::make_unique<Binary>(BinaryOperator::subtract, std::move(left), concatenation());
+            left = binary(BinaryOperator::subtract, std::move(left), concatenation());
         }
     }
     finish_sum();
@@ -132,7 +144,8 @@ ExpressionPtr ExpressionParser::concatenation() {
     parts.push_back(product());
     while (skip_op("~")) parts.push_back(product());
     if (parts.size() == 1) return std::move(parts[0]);
-    return std::make_unique<Concatenation>(std::move(parts));
+    const bool fixed = are_fixed(parts);
+    return node<Concatenation>(fixed, std::move(parts));
 }
 
 ExpressionPtr ExpressionParser::product() {
@@ -151,7 +164,7 @@ ExpressionPtr ExpressionParser::product() {
         } else {
             return left;
         }
-        left = std::make_unique<Binary>(op, std::move(left), power());
+        left = binary(op, std::move(left), power());
     }
 }
 
@@ -159,7 +172,7 @@ ExpressionPtr ExpressionParser::power() {
     ExpressionPtr left = unary();
     for (int links = 0; skip_op("**"); ++links) {  // from the left, unlike Python
         check_chain(links);
-        left = std::make_unique<Binary>(BinaryOperator::power, std::move(left), unary());
+        left = binary(BinaryOperator::power, std::move(left), unary());
     }
     return left;
 }
@@ -167,10 +180,10 @@ ExpressionPtr ExpressionParser::power() {
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
     const Nested nested(*this);
     ExpressionPtr value;
-    if (skip_op("-")) {
-        value = std::make_unique<Sign>(unary(false), true);
-    } else if (skip_op("+")) {
-        value = std::make_unique<Sign>(unary(false), false);
+    if (current().is_op("-") || current().is_op("+")) {
+        const bool negative = next().text == "-";
+        ExpressionPtr operand = unary(false);
+        value = node<Sign>(all_fixed(operand), std::move(operand), negative);
     } else {
         value = primary();
     }
@@ -242,159 +255,17 @@ ExpressionPtr ExpressionParser::display(std::vector<ExpressionPtr> items, bool i
 
 ExpressionPtr ExpressionParser::dict() {
     DictDisplay::Entries entries;
+    bool fixed = true;
     while (!current().is_op("}")) {
         if (!entries.empty()) expect_op(",");
         if (current().is_op("}")) break;
         ExpressionPtr key = expression();
         expect_op(":");
         entries.emplace_back(std::move(key), expression());
+        fixed = fixed && all_fixed(entries.back().first, entries.back().second);
     }
     expect_op("}");
-    return std::make_unique<DictDisplay>(std::move(entries));
-}
-
-ExpressionPtr ExpressionParser::postfix(ExpressionPtr value) {
-    for (int links = 0;; ++links) {
-        check_chain(links);
-        if (skip_op(".")) {
-            const Token attribute = next();
-            if (attribute.kind == TokenKind::name) {
-                value = std::make_unique<Attribute>(std::move(value), kept(attribute.text));
-            } else if (attribute.kind == TokenKind::integer) {
-                value = std::make_unique<Item>(std::move(value), std::make_unique<Constant>(attribute.number));
-            } else {
-                fail("expected name or number");
-            }
-        } else if (skip_op("[")) {
-            value = subscript(std::move(value));
-        } else if (current().is_op("(")) {
-            value = std::make_unique<Call>(std::move(value), call_arguments());
-        } else {
-            return value;
-        }
-    }
-}
-
-ExpressionPtr ExpressionParser::subscript(ExpressionPtr value) {
-    ExpressionPtr start;
-    if (!current().is_op(":")) {
-        start = expression();
-        if (current().is_op(",")) {
-            std::vector<ExpressionPtr> keys;
-            keys.push_back(std::move(start));
-            while (skip_op(",")) keys.push_back(expression());
-            start = std::make_unique<ListDisplay>(std::move(keys), true);
-        }
-        if (skip_op("]")) return std::make_unique<Item>(std::move(value), std::move(start));
-    }
-    expect_op(":");
-    ExpressionPtr stop;
-    ExpressionPtr step;
-    if (!current().is_op(":") && !current().is_op("]")) stop = expression();
-    if (skip_op(":") && !current().is_op("]")) step = expression();
-    expect_op("]");
-    return std::make_unique<SliceItem>(std::move(value), std::move(start), std::move(stop), std::move(step));
-}
-
-CallArguments ExpressionParser::call_arguments() {
-    expect_op("(");
-    CallArguments arguments;
-    bool first = true;
-    const auto ensure = [](bool right) {
-        if (!right) fail("invalid syntax for function call expression");
-    };
-    while (!current().is_op(")")) {
-        if (!first) {
-            expect_op(",");
-            if (current().is_op(")")) break;
-        }
-        first = false;
-        if (skip_op("*")) {
-            ensure(!arguments.star && !arguments.star_star);
-            arguments.star = expression();
-        } else if (skip_op("**")) {
-            ensure(!arguments.star_star);
-            arguments.star_star = expression();
-        } else if (current().kind == TokenKind::name && look().is_op("=")) {
-            ensure(!arguments.star_star);
-            const std::string_view name = kept(next().text);
-            next();
-            arguments.keyword.emplace_back(name, expression());
-        } else {
-            ensure(!arguments.star && !arguments.star_star && arguments.keyword.empty());
-            arguments.positional.push_back(expression());
-        }
-    }
-    expect_op(")");
-    return arguments;
-}
-
-ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr value) {
-    for (int links = 0;; ++links) {
-        check_chain(links);
-        if (current().is_op("|")) {
-            value = filters(std::move(value));
-        } else if (current().is_name("is")) {
-            value = test(std::move(value));
-        } else if (current().is_op("(")) {
-            value = std::make_unique<Call>(std::move(value), call_arguments());
-        } else {
-            return value;
-        }
-    }
-}
-
-std::string_view ExpressionParser::dotted_name() {
-    std::string name(expect_name());
-    while (skip_op(".")) name += "." + std::string(expect_name());
-    return kept(name);
-}
-
-ExpressionPtr ExpressionParser::filters(ExpressionPtr value, bool starts_with_name) {
-    for (int links = 0; starts_with_name || current().is_op("|"); ++links) {
-        check_chain(links);
-        if (!starts_with_name) next();
-        starts_with_name = false;
-        const std::string_view name = dotted_name();
-        CallArguments arguments;
-        if (current().is_op("(")) arguments = call_arguments();
-        const Filter filter = find_filter(name);
-        if (filter == nullptr && !place_.soft) {
-            throw Failure("TemplateAssertionError", "No filter named '" + std::string(name) + "'.");
-        }
-        value = std::make_unique<FilterCall>(std::move(value), name, filter, std::move(arguments));
-    }
-    return value;
-}
-
-std::unique_ptr<const FilterCall> ExpressionParser::as_filter(ExpressionPtr chain) {
-    return std::unique_ptr<const FilterCall>(static_cast<const FilterCall*>(chain.release()));
-}
-
-ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
-    next();
-    const bool negated = skip_name("not");
-    const std::string_view name = dotted_name();
-    CallArguments arguments;
-    const TokenKind kind = current().kind;
-    const bool word =
-        kind == TokenKind::name && !current().is_name("else") && !current().is_name("or") && !current().is_name("and");
-    const bool operand = word || kind == TokenKind::string || kind == TokenKind::integer ||
-                         kind == TokenKind::floating || current().is_op("[") || current().is_op("{");
-    if (current().is_op("(")) {
-        arguments = call_arguments();
-    } else if (operand) {
-        if (current().is_name("is")) fail("You cannot chain multiple tests with is");
-        const Nested nested(*this);
-        arguments.positional.push_back(postfix(primary()));
-    }
-    const Test found = find_test(name);
-    if (found == nullptr && !place_.soft) {
-        throw Failure("TemplateAssertionError", "No test named '" + std::string(name) + "'.");
-    }
-    value = std::make_unique<TestCall>(std::move(value), name, found, std::move(arguments));
-    if (negated) value = std::make_unique<Not>(std::move(value));
-    return value;
+    return node<DictDisplay>(fixed, std::move(entries));
 }
 
 }  // namespace attune::jinja

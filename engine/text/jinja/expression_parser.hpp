@@ -3,6 +3,7 @@
 #include "engine/text/jinja/block_scope.hpp"
 #include "engine/text/jinja/error.hpp"
 #include "engine/text/jinja/expressions.hpp"
+#include "engine/text/jinja/folding.hpp"
 #include "engine/text/jinja/token.hpp"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ constexpr int kMaxChain = 300;
 class ExpressionParser {
 public:
     /// What the tree keeps of the source goes to `arena`.
-    ExpressionParser(Arena& arena, std::string_view source) : arena_(arena), tokens_(tokenize(source)) {}
+    ExpressionParser(Arena& arena, std::string_view source)
+        : arena_(arena), tokens_(tokenize(source)), folder_(arena) {}
 
 protected:
     // ---- tokens ----
@@ -105,6 +107,20 @@ protected:
         Place outer_;
     };
 
+    /// A node; the constant it is worth where all its operands are `fixed`.
+    template <class Node, class... Parts>
+    ExpressionPtr node(bool fixed, Parts&&... parts) {
+        auto made = std::make_unique<Node>(std::forward<Parts>(parts)...);
+        return fixed ? folder_.folded(std::move(made)) : ExpressionPtr(std::move(made));
+    }
+    template <class... Operands>
+    static bool all_fixed(const Operands&... operands) {
+        return ((!operands || operands->is_fixed()) && ...);
+    }
+    static bool are_fixed(const std::vector<ExpressionPtr>& operands) {
+        return std::all_of(operands.begin(), operands.end(), [](const auto& operand) { return operand->is_fixed(); });
+    }
+
     // ---- expressions, weakest binding first ----
     ExpressionPtr expression();
     ExpressionPtr tuple(bool with_condition = true, std::string_view end_word = {}, bool in_parentheses = false);
@@ -116,6 +132,7 @@ protected:
     ExpressionPtr logical_not();
     std::optional<Comparison> comparison_operator();
     ExpressionPtr comparison();
+    ExpressionPtr binary(BinaryOperator op, ExpressionPtr left, ExpressionPtr right);
     ExpressionPtr sum();
     ExpressionPtr concatenation();
     ExpressionPtr product();
@@ -128,6 +145,7 @@ protected:
     ExpressionPtr display(std::vector<ExpressionPtr> items, bool is_tuple);
     ExpressionPtr dict();
     ExpressionPtr postfix(ExpressionPtr value);
+    ExpressionPtr call(ExpressionPtr callee);
     ExpressionPtr subscript(ExpressionPtr value);
     CallArguments call_arguments();
     ExpressionPtr filters_and_tests(ExpressionPtr value);
@@ -144,6 +162,8 @@ protected:
     BlockScopes scopes_;
     std::unordered_map<std::string_view, Symbol> symbols_;
     std::vector<MacroCode*> open_macros_;  ///< whose bodies are being parsed
+    ConstantFolder folder_;
+    bool folds_calls_ = true;
 };
 
 }  // namespace attune::jinja

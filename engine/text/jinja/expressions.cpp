@@ -3,6 +3,8 @@
 #include "engine/text/jinja/error.hpp"
 #include "engine/text/jinja/operations.hpp"
 
+#include <algorithm>
+
 namespace attune::jinja {
 
 Arguments CallArguments::evaluate_all(Context& context, const Keyword* added) const {
@@ -22,6 +24,12 @@ Arguments CallArguments::evaluate_all(Context& context, const Keyword* added) co
     }
     if (added != nullptr) keywords.push_back(*added);
     return {values.view(), keywords.view()};
+}
+
+bool CallArguments::are_fixed() const {
+    const auto is_fixed = [](const ExpressionPtr& code) { return !code || code->is_fixed(); };
+    return is_fixed(star) && is_fixed(star_star) && std::all_of(positional.begin(), positional.end(), is_fixed) &&
+           std::all_of(keyword.begin(), keyword.end(), [&](const auto& named) { return is_fixed(named.second); });
 }
 
 Value ListDisplay::evaluate(Context& context) const {
@@ -167,7 +175,11 @@ Value Attribute::call(Context& context, const CallArguments& arguments, const Ke
 Value Item::evaluate(Context& context) const {
     const Context::Nesting nesting(context);
     const Value owner = owner_->evaluate(context);
-    return item_of(context, owner, key_->evaluate(context));
+    if (constant_ == nullptr) return item_of(context, owner, key_->evaluate(context));
+    if (owner.is_dict() && constant_->is_text()) {
+        if (const Value* found = owner.dict().find(constant_->bytes())) return *found;
+    }
+    return item_of(context, owner, *constant_);
 }
 
 Value SliceItem::evaluate(Context& context) const {

@@ -7,7 +7,7 @@ namespace attune::jinja {
 
 class Constant final : public Expression {
 public:
-    explicit Constant(Value value) : value_(std::move(value)) {}
+    explicit Constant(const Value& value) : value_(value) { mark_fixed(); }
     Value evaluate(Context&) const override { return value_; }
     const Value* constant() const override { return &value_; }
 
@@ -157,12 +157,14 @@ private:
 
 class Item final : public Expression {
 public:
-    Item(ExpressionPtr owner, ExpressionPtr key) : owner_(std::move(owner)), key_(std::move(key)) {}
+    Item(ExpressionPtr owner, ExpressionPtr key)
+        : owner_(std::move(owner)), key_(std::move(key)), constant_(key_->constant()) {}
     Value evaluate(Context& context) const override;
 
 private:
     ExpressionPtr owner_;
     ExpressionPtr key_;
+    const Value* constant_;  // the key, if it is one
 };
 
 /// `a[start:stop:step]`; null parts are left out.

@@ -12,7 +12,8 @@ using Words = std::vector<std::string>;
 
 class Parser final : public ExpressionParser {
 public:
-    using ExpressionParser::ExpressionParser;
+    Parser(Arena& arena, std::string_view source)
+        : ExpressionParser(arena, source), may_escape_(source.find("autoescape") != std::string_view::npos) {}
 
     ParsedTemplate parse() {
         ParsedTemplate parsed;
@@ -28,14 +29,31 @@ private:
     Body body_until(const Words& ends) {
         const Nested nested(*this);
         Body body;
+        Data* data = nullptr;  // the last of the body, if it is one: what follows joins it
+        const auto add_data = [&](std::string_view text) {
+            if (data == nullptr) {
+                auto made = std::make_unique<Data>();
+                data = made.get();
+                body.push_back(std::move(made));
+            }
+            data->append(text);
+        };
         while (current().kind != TokenKind::end) {
             if (current().kind == TokenKind::data) {
-                body.push_back(std::make_unique<Data>(kept(next().text)));
+                add_data(next().text);
             } else if (current().kind == TokenKind::variable_begin) {
                 next();
-                body.push_back(std::make_unique<Print>(tuple()));
+                ExpressionPtr value = folder_.shown(tuple());
                 expect(TokenKind::variable_end, "end of print statement");
+                const Value* constant = value->constant();
+                if (!may_escape_ && constant != nullptr && constant->is_text()) {
+                    add_data(constant->bytes());
+                } else {
+                    data = nullptr;
+                    body.push_back(std::make_unique<Print>(std::move(value)));
+                }
             } else {
+                data = nullptr;
                 expect(TokenKind::block_begin, "begin of statement block");
                 const bool ended = current().kind == TokenKind::name &&
                                    std::find(ends.begin(), ends.end(), current().text) != ends.end();
@@ -118,7 +136,7 @@ private:
         next();
         for (bool first = true; current().kind != TokenKind::block_end; first = false) {
             if (!first) expect_op(",");
-            body.push_back(std::make_unique<Print>(expression()));
+            body.push_back(std::make_unique<Print>(folder_.shown(expression())));
         }
     }
     StatementPtr for_loop() {
@@ -226,7 +244,9 @@ private:
         caller->name = "caller";
         BlockScope& scope = scopes_.open(scopes_.current());
         if (current().is_op("(")) signature(*caller, scope);
+        folds_calls_ = false;  // the block becomes one of its arguments
         ExpressionPtr called = expression();
+        folds_calls_ = true;
         const auto* call = dynamic_cast<const Call*>(called.get());
         if (call == nullptr) fail("expected call");
         called.release();
@@ -342,6 +362,7 @@ private:
         return std::make_unique<NameTarget>(scopes_.current().slot_of(symbol_of(name)));
     }
 
+    const bool may_escape_;  // an autoescape block may reach any constant, through macros
     std::vector<std::string> open_tags_;
     std::vector<std::string_view> blocks_;
     int closures_ = 0;  // macros and call blocks so far

@@ -8,7 +8,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 
 namespace attune::jinja {
@@ -33,28 +34,56 @@ bool is_printable(char32_t c) {
     }
 }
 
-/// Python's repr, written into an arena.
+/// Printable ASCII that needs no backslash between quotes of this kind.
+bool is_plain(char c, char quote) {
+    return c >= 0x20 && c != 0x7F && c != quote && c != '\\';  // what is not ASCII is below 0
+}
+
+/// The same of eight characters at once.
+class PlainWord {
+public:
+    explicit PlainWord(char quote) : quotes_(static_cast<unsigned char>(quote) * kOnes) {}
+    bool operator()(std::uint64_t word) const {
+        const std::uint64_t special = below_one(word ^ quotes_) | below_one(word ^ ('\\' * kOnes)) |
+                                      below_one(word ^ (0x7F * kOnes)) | (word - 0x20 * kOnes) | word;
+        return (special & (0x80 * kOnes)) == 0;
+    }
+
+private:
+    static constexpr std::uint64_t kOnes = 0x0101010101010101;
+    /// High bits where a byte is 0; those above such a byte may be wrong.
+    static std::uint64_t below_one(std::uint64_t bytes) { return (bytes - kOnes) & ~bytes; }
+
+    std::uint64_t quotes_;
+};
+
+/// Python's repr, appended to `out`.
 class Writer {
 public:
-    explicit Writer(Arena& arena) : out_(arena) {}
+    explicit Writer(ArenaVector<char>& out) : out_(out) {}
 
-    std::string_view written() const { return {out_.begin(), out_.size()}; }
     void put(std::string_view text) { out_.append(text); }
 
     void put_quoted(std::string_view text) {
-        const bool has_single = text.find('\'') != std::string_view::npos;
+        // Most texts are plain: they are looked at and copied in one go.
+        out_.push_back('\'');
+        std::size_t at = put_plain_part(text, '\'');
+        if (at == text.size()) return out_.push_back('\'');
+        const bool has_single = text.find('\'', at) != std::string_view::npos;
         const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
-        const auto is_plain = [&](char c) { return c >= 0x20 && c < 0x7F && c != quote && c != '\\'; };
-        out_.push_back(quote);
-        for (std::size_t at = 0; at < text.size();) {
-            std::size_t end = at;
-            while (end < text.size() && is_plain(text[end])) ++end;
-            put(text.substr(at, end - at));
-            at = end;
-            if (at == text.size()) break;
+        if (quote == '"') out_[out_.size() - at - 1] = quote;
+        while (at < text.size()) {
             const CodePoint point = code_point_at(text, at);
-            put_unusual(point.value, text.substr(at, point.bytes));
-            at += point.bytes;
+            const std::string_view bytes = text.substr(at, point.bytes);
+            if (point.value == '\'' && quote == '"') {
+                out_.push_back('\'');
+            } else if (point.value >= 0x80 && is_printable(point.value)) {
+                put(bytes);
+            } else {
+                put_escaped(point.value);
+            }
+            at += bytes.size();
+            at += put_plain_part(text.substr(at), quote);
         }
         out_.push_back(quote);
     }
@@ -123,35 +152,63 @@ private:
         put_items(sequence.items, depth);
         put("])");
     }
-    /// What is not printable ASCII, or needs a backslash.
-    void put_unusual(char32_t c, std::string_view bytes) {
-        if (c == '\\' || c == '\'' || c == '"') {
-            put("\\");
-            put(bytes);
-        } else if (c == '\n') {
-            put("\\n");
-        } else if (c == '\r') {
-            put("\\r");
-        } else if (c == '\t') {
-            put("\\t");
-        } else if (is_printable(c)) {
-            put(bytes);
+    /// Appends the text up to what is not printable ASCII, needs a backslash or is the quote; says how much that was.
+    std::size_t put_plain_part(std::string_view text, char quote) {
+        constexpr std::size_t kWord = sizeof(std::uint64_t);
+        constexpr std::size_t kHalf = sizeof(std::uint32_t);
+        const PlainWord is_plain_word(quote);
+        char* const to = out_.room(text.size());
+        // Eight characters, in two halves that may overlap.
+        const auto copy_word = [&](std::size_t first, std::size_t second) {
+            std::uint32_t halves[2];
+            std::memcpy(&halves[0], text.data() + first, kHalf);
+            std::memcpy(&halves[1], text.data() + second, kHalf);
+            std::uint64_t word = 0;
+            std::memcpy(&word, halves, kWord);
+            if (!is_plain_word(word)) return false;
+            std::memcpy(to + first, &halves[0], kHalf);
+            std::memcpy(to + second, &halves[1], kHalf);
+            return true;
+        };
+        std::size_t at = 0;
+        while (text.size() - at >= kWord && copy_word(at, at + kHalf)) at += kWord;
+        const std::size_t left = text.size() - at;
+        if (left >= kHalf && left < kWord && copy_word(at, text.size() - kHalf)) at = text.size();
+        for (; at < text.size() && is_plain(text[at], quote); ++at) to[at] = text[at];
+        out_.extend(at);
+        return at;
+    }
+    /// What is not printable, or needs a backslash.
+    void put_escaped(char32_t c) {
+        constexpr std::string_view kCharacters = "\\'\"\n\r\t";
+        constexpr std::string_view kLetters = "\\'\"nrt";
+        const std::size_t found = c < 0x80 ? kCharacters.find(static_cast<char>(c)) : std::string_view::npos;
+        out_.push_back('\\');
+        if (found != std::string_view::npos) {
+            out_.push_back(kLetters[found]);
+        } else if (c < 0x100) {
+            put_hex('x', c, 2);
+        } else if (c < 0x10000) {
+            put_hex('u', c, 4);
         } else {
-            std::array<char, 16> text{};
-            const char* form = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
-            std::snprintf(text.data(), text.size(), form, static_cast<unsigned>(c));
-            put(text.data());
+            put_hex('U', c, 8);
         }
     }
+    void put_hex(char letter, char32_t c, int digits) {
+        out_.push_back(letter);
+        while (digits-- > 0) out_.push_back("0123456789abcdef"[c >> (4 * digits) & 0xF]);
+    }
 
-    ArenaVector<char> out_;
+    ArenaVector<char>& out_;
 };
+
+bool is_container(const Value& value) { return value.is_list_or_tuple() || value.is_dict() || value.is_sequence(); }
 
 std::string quoted(std::string_view text) {
     Arena arena;
-    Writer writer(arena);
-    writer.put_quoted(text);
-    return std::string(writer.written());
+    ArenaVector<char> out(arena);
+    Writer(out).put_quoted(text);
+    return {out.begin(), out.size()};
 }
 
 }  // namespace
@@ -169,17 +226,26 @@ Text to_text(Arena& arena, const Value& value) {
     if (value.is_undefined()) return Text();
     if (value.is_none()) return Text("None");
     if (value.is_bool()) return Text(value.boolean() ? "True" : "False");
-    if (value.is_list_or_tuple() || value.is_dict() || value.is_sequence()) return to_repr(arena, value);
-    Writer writer(arena);
-    writer.put_plain(value);
-    // What an object shows may hold anything, so none of it forms control tokens.
-    return Text(writer.written(), value.is_object());
+    TextBuilder builder(arena);
+    append_text(builder, value);
+    return builder.take();
+}
+
+void append_text(TextBuilder& out, const Value& value) {
+    if (is_container(value)) {
+        out.write(has_request_text(value), [&](ArenaVector<char>& bytes) { Writer(bytes).put_repr(value); });
+    } else if (value.is_text()) {
+        out.append(value.text());
+    } else if (!value.is_undefined()) {
+        // What an object shows may hold anything, so none of it forms control tokens.
+        out.write(value.is_object(), [&](ArenaVector<char>& bytes) { Writer(bytes).put_plain(value); });
+    }
 }
 
 Text to_repr(Arena& arena, const Value& value) {
-    Writer writer(arena);
-    writer.put_repr(value);
-    return Text(writer.written(), has_request_text(value));
+    TextBuilder builder(arena);
+    builder.write(has_request_text(value), [&](ArenaVector<char>& bytes) { Writer(bytes).put_repr(value); });
+    return builder.take();
 }
 
 std::string repr_of(const Value& value) {

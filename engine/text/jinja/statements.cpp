@@ -39,7 +39,7 @@ void NamespaceTarget::assign(Context& context, const Value& value) const {
 
 Flow Data::execute(Context& context) const {
     context.charge();
-    context.emit(text_);
+    context.emit(Text(text_));
     return Flow::next;
 }
 

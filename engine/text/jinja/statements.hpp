@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,11 +45,11 @@ private:
 
 class Data final : public Statement {
 public:
-    explicit Data(std::string_view text) : text_(text) {}
+    void append(std::string_view text) { text_ += text; }
     Flow execute(Context& context) const override;
 
 private:
-    Text text_;
+    std::string text_;
 };
 
 class Print final : public Statement {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -34,13 +35,16 @@ public:
     std::variant<Text, TemplateError> render(Arena& arena, std::span<const Variable> variables, const std::tm& now,
                                              const Limits& limits = {}) const;
     /// Whether it names the variable or function.
-    bool names(std::string_view name) const { return symbols_.contains(name); }
+    bool names(std::string_view name) const { return symbol_of(name) >= 0; }
 
 private:
     Template() = default;
+    /// -1: the template does not say it.
+    Symbol symbol_of(std::string_view name) const;
+
     std::unique_ptr<Arena> arena_;  // constants and names
     Body body_;
-    std::unordered_map<std::string_view, Symbol> symbols_;
+    std::vector<std::pair<std::string_view, Symbol>> symbols_;  // by length, then bytes
     std::vector<Value> globals_;  // by symbol: what every template has, unset where the name is the template's own
 };
 

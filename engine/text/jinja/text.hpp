@@ -4,10 +4,36 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
 namespace attune::jinja {
+
+/// a == b, for short texts: most names in a template are, and most pairs of them differ in length.
+inline bool same_bytes(std::string_view a, std::string_view b) {
+    const std::size_t size = a.size();
+    if (size != b.size()) return false;
+    const auto part = [](const char* from, auto word) {
+        std::memcpy(&word, from, sizeof(word));
+        return word;
+    };
+    if (size > 16) return a == b;
+    if (size >= 8) {
+        const std::size_t last = size - 8;
+        return part(a.data(), std::uint64_t{}) == part(b.data(), std::uint64_t{}) &&
+               part(a.data() + last, std::uint64_t{}) == part(b.data() + last, std::uint64_t{});
+    }
+    if (size >= 4) {
+        const std::size_t last = size - 4;
+        return part(a.data(), std::uint32_t{}) == part(b.data(), std::uint32_t{}) &&
+               part(a.data() + last, std::uint32_t{}) == part(b.data() + last, std::uint32_t{});
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+        if (a[i] != b[i]) return false;
+    }
+    return true;
+}
 
 struct TextRange {
     std::uint32_t begin = 0;  ///< bytes
@@ -71,6 +97,13 @@ public:
         if (literal) mark(at, bytes_.size());
     }
     void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
+    /// `write(bytes)` appends to what is there.
+    template <class Write>
+    void write(bool literal, Write&& write) {
+        const std::size_t at = bytes_.size();
+        write(bytes_);
+        if (literal) mark(at, bytes_.size());
+    }
     std::size_t size() const { return bytes_.size(); }
     Arena& arena() const { return bytes_.arena(); }
     /// What has been appended; the builder is not to be used again.

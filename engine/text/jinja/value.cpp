@@ -35,12 +35,12 @@ bool has_request_text(const Value& value, int depth) {
 }
 
 bool equals(const Value& left, const Value& right, int depth) {
+    if (left.is_text() && right.is_text()) return same_bytes(left.bytes(), right.bytes());
     if (depth > kMaxDepth) too_deep();
     if (left.is_number() && right.is_number()) {
         if (left.is_float() || right.is_float()) return left.number() == right.number();
         return left.integer() == right.integer();
     }
-    if (left.is_text() && right.is_text()) return left.bytes() == right.bytes();
     if (left.is_none() || right.is_none()) return left.is_none() && right.is_none();
     if (left.is_undefined() || right.is_undefined()) return left.is_undefined() && right.is_undefined();
     if (left.is_list_or_tuple() && right.is_list_or_tuple()) {

@@ -154,7 +154,7 @@ public:
     const Value* find(std::string_view key) const {
         if (!index_.empty()) return find_in_index(key);
         for (const Entry& entry : entries_) {
-            if (entry.key.is_text() && entry.key.bytes() == key) return &entry.value;
+            if (entry.key.is_text() && same_bytes(entry.key.bytes(), key)) return &entry.value;
         }
         return nullptr;
     }
@@ -167,6 +167,11 @@ public:
         if (entries_.size() >= kLarge) index_last();
     }
     void reserve(std::size_t count) { entries_.reserve(count); }
+    /// `change(key, value)` may give each key another value.
+    template <class Change>
+    void for_each(Change&& change) {
+        for (Entry& entry : entries_) change(entry.key, entry.value);
+    }
 
     bool from_request = false;
 
@@ -242,6 +247,8 @@ bool less(const Value& left, const Value& right, const char* operation = "<");
 /// str(value) and repr(value).
 Text to_text(Arena& arena, const Value& value);
 Text to_repr(Arena& arena, const Value& value);
+/// Appends str(value).
+void append_text(TextBuilder& out, const Value& value);
 std::string repr_of(const Value& value);
 std::string repr_of_float(double value);
 std::string integer_text(Integer value);
