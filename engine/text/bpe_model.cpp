@@ -44,12 +44,6 @@ std::uint64_t hash_piece(std::string_view piece, std::uint64_t seed) {
     return mix(hash);
 }
 
-std::string fallback_name(int byte) {
-    constexpr std::string_view kHex = "0123456789ABCDEF";
-    return std::string("<0x") + kHex[static_cast<std::size_t>(byte >> 4)] + kHex[static_cast<std::size_t>(byte & 15)] +
-           ">";
-}
-
 }  // namespace
 
 /// Direct-mapped, per thread, fixed size: a hit costs one hash and one comparison, nothing is locked or freed.
@@ -107,9 +101,12 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
     model.texts_.resize(static_cast<std::size_t>(largest + 1));
     model.ids_.reserve(config.vocabulary.size());
     for (auto& [token, id] : config.vocabulary) {
-        std::string& text = model.texts_[static_cast<std::size_t>(id)];
-        text = std::move(token);
+        std::string& own = model.texts_[static_cast<std::size_t>(id)];
+        const bool is_other = !own.empty() && own != token;
+        std::string& text = is_other ? model.other_texts_.emplace_back() : own;
+        if (text.empty()) text = std::move(token);
         model.ids_[text] = id;
+        if (is_other) model.texts_bound_ids_ = false;
         model.longest_bytes_ = std::max(model.longest_bytes_, text.size());
         model.longest_characters_ = std::max(model.longest_characters_, count_code_points(text));
     }
@@ -133,7 +130,7 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
     for (int byte = 0; byte < 256; ++byte) {
         const auto at = static_cast<std::size_t>(byte);
         model.byte_ids_[at] = model.id_of(byte_characters()[at]).value_or(-1);
-        model.fallback_ids_[at] = model.id_of(fallback_name(byte)).value_or(-1);
+        model.fallback_ids_[at] = model.id_of(fallback_token(static_cast<unsigned char>(byte))).value_or(-1);
     }
     if (!config.unknown_token.empty()) {
         const auto id = model.id_of(config.unknown_token);
@@ -143,6 +140,12 @@ Result<BpeModel> BpeModel::build(BpeConfig config) {
         }
         model.unknown_id_ = *id;
     }
+    // One more character whatever it is longer than, if merges go on from what is unknown.
+    const bool merges_unknown = std::ranges::any_of(config.merges, [&](const auto& merge) {
+        return merge.first == config.unknown_token || merge.second == config.unknown_token;
+    });
+    if (merges_unknown || !config.continuing_prefix.empty() || !config.end_suffix.empty())
+        model.texts_bound_ids_ = false;
     static std::atomic<std::uint64_t> next_serial{1};
     model.serial_ = next_serial.fetch_add(1);
     config.vocabulary.clear();
@@ -193,6 +196,7 @@ bool BpeModel::takes_bytes_apart() const {
 }
 
 std::size_t BpeModel::most_bytes_per_id(bool raw_bytes) const {
+    if (!texts_bound_ids_) return 0;
     if (raw_bytes && takes_bytes_apart()) return longest_characters_;
     const bool has_all_bytes =
         config_.byte_fallback && std::ranges::all_of(fallback_ids_, [](TokenId id) { return id >= 0; });

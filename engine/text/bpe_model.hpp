@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +42,7 @@ public:
     std::optional<TokenId> id_of(std::string_view token) const override;
     std::string_view text_of(TokenId id) const override;
     int id_limit() const override { return static_cast<int>(texts_.size()); }
+    TokenId unknown_id() const override { return unknown_id_; }
     std::size_t most_bytes_per_id(bool raw_bytes) const override;
     std::size_t kept_bytes(std::string_view text, bool raw_bytes) const override;
 
@@ -81,13 +83,15 @@ private:
 
     BpeConfig config_;  // without its vocabulary and merges
     std::vector<std::string> texts_;
-    std::unordered_map<std::string_view, TokenId> ids_;  // views into texts_
+    std::deque<std::string> other_texts_;                // of ids that have a text already
+    std::unordered_map<std::string_view, TokenId> ids_;  // views into both
     MergeTable merges_;
     std::array<TokenId, 256> byte_ids_{};      // by raw byte through the alphabet; -1: no token
     std::array<TokenId, 256> fallback_ids_{};  // <0xNN>; -1: no token
     TokenId unknown_id_ = -1;
     std::size_t longest_bytes_ = 0;       // of any token's text
     std::size_t longest_characters_ = 0;  // one character of the alphabet is one raw byte
+    bool texts_bound_ids_ = true;         // an id stands for no more characters than its text has
     std::uint64_t serial_ = 0;            // tells the models of one process apart in the thread's cache
 };
 

@@ -39,6 +39,11 @@ const std::array<std::string, 256>& byte_characters() {
     return characters;
 }
 
+std::string fallback_token(unsigned char byte) {
+    constexpr std::string_view kHex = "0123456789ABCDEF";
+    return {'<', '0', 'x', kHex[byte >> 4], kHex[byte & 15], '>'};
+}
+
 bool append_bytes_of_alphabet(std::string_view text, std::string& out) {
     static const std::array<int, 324> inverse = make_inverse();
     const std::size_t before = out.size();

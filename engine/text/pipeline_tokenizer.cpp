@@ -1,8 +1,12 @@
 #include "engine/text/pipeline_tokenizer.hpp"
 
+#include "engine/text/byte_alphabet.hpp"
+#include "engine/text/unicode.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 namespace attune {
@@ -66,10 +70,18 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
 void PipelineTokenizer::index_added_tokens() {
     std::erase_if(parts_.added, [](const AddedToken& token) { return token.content.empty(); });
     vocab_size_ = parts_.model->id_limit();
+    std::unordered_set<TokenId> special_ids;
     for (AddedToken& token : parts_.added) {
         // Content that the vocabulary knows keeps its id there, whatever the list says.
         token.id = parts_.model->id_of(token.content).value_or(token.id);
         vocab_size_ = std::max(vocab_size_, token.id + 1);
+        if (token.special) special_ids.insert(token.id);
+    }
+    is_control_.resize(static_cast<std::size_t>(parts_.model->id_limit()));
+    for (AddedToken& token : parts_.added) token.special = special_ids.contains(token.id);
+    for (const TokenId id : special_ids) {
+        const bool is_made = id >= 0 && id < parts_.model->id_limit() && id != unknown_id();
+        if (is_made) is_control_[static_cast<std::size_t>(id)] = true;
     }
     std::vector<const AddedToken*> untouched;
     std::vector<const AddedToken*> normalized;
@@ -100,6 +112,8 @@ std::size_t PipelineTokenizer::most_bytes_per_id() const {
     if (longest == 0 || (parts_.pre_tokenizer && !parts_.pre_tokenizer->keeps_text())) return 0;
     for (const AddedToken& token : parts_.added) {
         if (token.lstrip || token.rstrip) return 0;  // any white space beside it goes with it
+        // A single character that is a control token is none in a chat, and may be lost there.
+        if (token.special && count_code_points(parts_.model->text_of(token.id)) == 1) return 0;
         longest = std::max(longest, token.content.size());
     }
     longest = std::max(longest, longest_added_);
@@ -170,7 +184,9 @@ void PipelineTokenizer::encode_untouched(std::string_view text, bool at_start, s
     }
     Pieces pieces;
     if (after_normalizer_->empty()) {
+        const std::size_t first = ids.size();
         encode_normalized(text, at_start, pieces, ids);
+        if (!literal.empty()) spell_out_controls(ids, first);
         return;
     }
     AddedTokenMatcher::LiteralAt literal_at;
@@ -185,10 +201,48 @@ void PipelineTokenizer::encode_untouched(std::string_view text, bool at_start, s
         };
     }
     for (const auto& part : after_normalizer_->split(text, literal_at)) {
+        const std::size_t first = ids.size();
         if (part.token != nullptr) {
             ids.push_back(part.token->id);
         } else {
             encode_normalized(text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0, pieces, ids);
+            if (!literal.empty()) spell_out_controls(ids, first);
+        }
+    }
+}
+
+void PipelineTokenizer::spell_out_controls(std::vector<TokenId>& ids, std::size_t first) const {
+    // Rare: Unigram takes "</s>" for its piece of that name, SentencePiece knows tokens that users defined.
+    const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(first);
+    if (std::none_of(begin, ids.end(), [this](TokenId id) { return is_control(id); })) return;
+    const std::vector<TokenId> made(begin, ids.end());
+    ids.resize(first);
+    for (const TokenId id : made) {
+        if (is_control(id)) {
+            append_spelled(parts_.model->text_of(id), ids);
+        } else {
+            ids.push_back(id);
+        }
+    }
+}
+
+void PipelineTokenizer::append_spelled(std::string_view token, std::vector<TokenId>& ids) const {
+    const auto text_id = [this](std::string_view text) {
+        const TokenId id = parts_.model->id_of(text).value_or(-1);
+        return is_control(id) ? -1 : id;
+    };
+    for (std::size_t at = 0; at < token.size();) {
+        const std::string_view character = token.substr(at, code_point_at(token, at).bytes);
+        at += character.size();
+        const TokenId id = text_id(character);
+        std::vector<TokenId> bytes;
+        for (const char byte : character) bytes.push_back(text_id(fallback_token(static_cast<unsigned char>(byte))));
+        if (id >= 0) {
+            ids.push_back(id);
+        } else if (std::find(bytes.begin(), bytes.end(), -1) == bytes.end()) {
+            ids.insert(ids.end(), bytes.begin(), bytes.end());
+        } else if (unknown_id() >= 0) {
+            ids.push_back(unknown_id());
         }
     }
 }

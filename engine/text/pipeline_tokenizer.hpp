@@ -23,6 +23,8 @@ public:
     bool is_special(TokenId id) const override;
     std::string token_bytes(TokenId id) const override;
     int vocab_size() const override { return vocab_size_; }
+    /// What stands for text that has no token of its own; -1: such text is lost.
+    TokenId unknown_id() const { return parts_.model->unknown_id(); }
     std::unique_ptr<Stream> stream(bool skip_special_tokens) const override;
 
     /// A token's text as the decoder gets it; null when the id is unknown or a special to be skipped.
@@ -35,9 +37,16 @@ private:
     void encode_untouched(std::string_view text, bool at_start, std::size_t offset, std::span<const TextSpan> literal,
                           std::vector<TokenId>& ids) const;
     void encode_normalized(std::string_view text, bool at_start, Pieces& pieces, std::vector<TokenId>& ids) const;
+    /// Whether the id is a special token that text must not become.
+    bool is_control(TokenId id) const {
+        return static_cast<std::size_t>(id) < is_control_.size() && is_control_[static_cast<std::size_t>(id)];
+    }
+    void spell_out_controls(std::vector<TokenId>& ids, std::size_t first) const;
+    void append_spelled(std::string_view token, std::vector<TokenId>& ids) const;
 
     TokenizerParts parts_;
     std::unordered_map<TokenId, const AddedToken*> added_by_id_;
+    std::vector<bool> is_control_;  // by the model's ids: special, and not the unknown token
     std::unique_ptr<const AddedTokenMatcher> before_normalizer_;
     std::unique_ptr<const AddedTokenMatcher> after_normalizer_;
     bool has_normalized_specials_ = false;

@@ -38,6 +38,7 @@ public:
         return first_->IdToPiece(id);
     }
     int id_limit() const override { return first_->GetPieceSize(); }
+    TokenId unknown_id() const override { return first_->unk_id(); }
 
     bool is_special(TokenId id) const { return first_->IsControl(id) || first_->IsUnknown(id); }
     TokenId bos() const { return first_->bos_id(); }

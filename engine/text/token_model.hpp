@@ -28,6 +28,8 @@ public:
     virtual std::string_view text_of(TokenId id) const = 0;
     /// One more than the largest id.
     virtual int id_limit() const = 0;
+    /// The token of text that has none of its own; -1: such text is lost.
+    virtual TokenId unknown_id() const = 0;
 
     /// The most bytes of text that one id stands for; 0: there is no such bound.
     virtual std::size_t most_bytes_per_id(bool /*raw_bytes*/) const { return 0; }

@@ -77,6 +77,23 @@ Result<void> add_tokens_of_config(std::string_view config, const TokenModel& mod
     return {};
 }
 
+/// A model has no row for what is beyond its vocabulary.
+Result<void> check_post_processor(const TokenizerParts& parts) {
+    int limit = parts.model->id_limit();
+    for (const AddedToken& token : parts.added) {
+        if (!token.content.empty()) limit = std::max(limit, parts.model->id_of(token.content).value_or(token.id) + 1);
+    }
+    for (const std::vector<TokenId>* ids : {&parts.post_processor.before, &parts.post_processor.after}) {
+        for (const TokenId id : *ids) {
+            if (id >= 0 && id < limit) continue;
+            return make_error(Errc::invalid_argument, "tokenizer.json: the post_processor adds token " +
+                                                          std::to_string(id) + ", the vocabulary has " +
+                                                          std::to_string(limit) + " tokens");
+        }
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<TokenizerParts> parts_of_tokenizer_json(std::string_view text, std::string_view config) {
@@ -102,6 +119,7 @@ Result<TokenizerParts> parts_of_tokenizer_json(std::string_view text, std::strin
     parts.added = std::move(file->added);
     if (auto added = add_tokens_of_config(config, *parts.model, parts.added); !added) return added.error();
     if (auto checked = check_added_ids(parts.added); !checked) return checked.error();
+    if (auto checked = check_post_processor(parts); !checked) return checked.error();
     return parts;
 }
 

@@ -13,11 +13,6 @@ namespace {
 constexpr double kUnknownPenalty = 10;
 constexpr std::uint32_t kUnreached = std::numeric_limits<std::uint32_t>::max();
 
-std::string fallback_name(std::size_t byte) {
-    constexpr std::string_view kHex = "0123456789ABCDEF";
-    return std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + ">";
-}
-
 }  // namespace
 
 Result<UnigramModel> UnigramModel::build(UnigramConfig config) {
@@ -37,7 +32,7 @@ Result<UnigramModel> UnigramModel::build(UnigramConfig config) {
     }
     model.unknown_score_ = least - kUnknownPenalty;
     for (std::size_t byte = 0; byte < 256; ++byte) {
-        model.fallback_ids_[byte] = model.trie_.find(fallback_name(byte)).value_or(-1);
+        model.fallback_ids_[byte] = model.trie_.find(fallback_token(static_cast<unsigned char>(byte))).value_or(-1);
     }
     model.config_ = std::move(config);
     return model;

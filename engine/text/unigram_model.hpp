@@ -29,6 +29,7 @@ public:
     std::optional<TokenId> id_of(std::string_view token) const override;
     std::string_view text_of(TokenId id) const override;
     int id_limit() const override { return static_cast<int>(config_.pieces.size()); }
+    TokenId unknown_id() const override { return config_.unknown_id.value_or(-1); }
 
 private:
     UnigramModel() = default;

@@ -27,6 +27,7 @@ public:
     std::optional<TokenId> id_of(std::string_view token) const override;
     std::string_view text_of(TokenId id) const override;
     int id_limit() const override { return static_cast<int>(texts_.size()); }
+    TokenId unknown_id() const override { return unknown_id_; }
 
 private:
     WordPieceModel() = default;

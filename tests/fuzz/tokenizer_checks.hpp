@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/text/tokenizer.hpp"
+#include "engine/text/pipeline_tokenizer.hpp"
 #include "engine/text/unicode.hpp"
 #include "fuzz/fuzz_input.hpp"
 
@@ -22,6 +22,7 @@ inline std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenI
 
 /// What must hold of any tokenizer and any text (made UTF-8 first, as net does).
 inline void check_text(const Tokenizer& tokenizer, std::string_view bytes) {
+    const TokenId unknown = dynamic_cast<const PipelineTokenizer&>(tokenizer).unknown_id();
     std::string text;
     LossyUtf8 lossy;
     lossy.push(bytes, text);
@@ -31,10 +32,10 @@ inline void check_text(const Tokenizer& tokenizer, std::string_view bytes) {
     for (const bool special : {false, true}) {
         const auto ids = tokenizer.encode(text, special);
         for (const TokenId id : ids) {
-            // What the post-processor adds has the ids that its file says.
-            demand(id >= 0 && (special || id < tokenizer.vocab_size()));
+            demand(id >= 0 && id < tokenizer.vocab_size());
             tokenizer.token_bytes(id);
         }
+        demand(tokenizer.min_tokens(text) <= static_cast<int>(ids.size()));
         (void)tokenizer.encode(text, special, literal);
         for (const bool skip : {false, true}) {
             const std::string whole = tokenizer.decode(ids, skip);
@@ -42,6 +43,10 @@ inline void check_text(const Tokenizer& tokenizer, std::string_view bytes) {
             demand(is_valid_utf8(streamed(tokenizer, ids, skip)));
         }
     }
+    // A user's text holds no control token, only the one of unknown text.
+    const auto as_text = tokenizer.encode(text, false, std::vector<TextSpan>{{0, text.size(), true}});
+    for (const TokenId id : as_text) demand(!tokenizer.is_special(id) || id == unknown);
+    demand(tokenizer.min_tokens(text) <= static_cast<int>(as_text.size()));
     // Ids that no model should give.
     const std::vector<TokenId> odd = {-1, 0, tokenizer.vocab_size(), 1 << 30, 1};
     (void)tokenizer.decode(odd, true);

@@ -1,10 +1,11 @@
 #pragma once
 
-#include "engine/text/tokenizer.hpp"
+#include "engine/text/pipeline_tokenizer.hpp"
 #include "engine/text/unicode.hpp"
 #include "parity_files.hpp"
 #include "tally.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ inline void check_corpus(const Tokenizer& tokenizer, const std::string& name, co
     Tally ids(name + " ids");
     Tally literal(name + " ids with specials as text");
     Tally texts(name + " decoded");
+    const TokenId unknown = dynamic_cast<const PipelineTokenizer&>(tokenizer).unknown_id();
     for (const nlohmann::json& row : read_json_lines(file)) {
         const std::string text = row.at("text");
         const std::vector<TokenId> special = row.at("ids_special");
@@ -27,7 +29,13 @@ inline void check_corpus(const Tokenizer& tokenizer, const std::string& name, co
         ids.check(tokenizer.encode(text, true) == special, row.dump());
         const std::vector<TextSpan> all{{0, text.size(), true}};
         const std::vector<TokenId> as_text = row.contains("ids_literal") ? row.at("ids_literal") : row.at("ids");
-        literal.check(tokenizer.encode(text, false, all) == as_text, row.dump());
+        const auto is_control = [&](TokenId id) { return tokenizer.is_special(id) && id != unknown; };
+        const std::vector<TokenId> ours = tokenizer.encode(text, false, all);
+        // Where the reference's model itself makes a control token out of text, we do not follow it.
+        const bool follows = std::none_of(as_text.begin(), as_text.end(), is_control);
+        literal.check(follows ? ours == as_text : tokenizer.decode(ours, false) == tokenizer.decode(as_text, false),
+                      row.dump());
+        literal.check(std::none_of(ours.begin(), ours.end(), is_control), row.dump());
         texts.check(tokenizer.decode(special, false) == preferred(row, "decoded"), row.dump());
         texts.check(tokenizer.decode(special, true) == preferred(row, "decoded_skip"), row.dump());
     }

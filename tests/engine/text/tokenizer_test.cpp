@@ -1,5 +1,4 @@
 #include "engine/text/tokenizer.hpp"
-#include "cpu_time.hpp"
 #include "engine/text/pipeline_tokenizer.hpp"
 #include "engine/text/unicode.hpp"
 #include "parity_files.hpp"
@@ -98,6 +97,12 @@ TEST_CASE("files that contradict themselves are refused, not read wrongly", "[en
     json no_model = small();
     no_model.erase("model");
     CHECK(refused(no_model).code == Errc::invalid_argument);
+    json beyond = small();
+    beyond["post_processor"] = {{"type", "BertProcessing"}, {"sep", {"x", 7}}, {"cls", {"<s>", 11}}};
+    CHECK(refused(beyond).code == Errc::invalid_argument);
+    CHECK(refused(beyond).message == "tokenizer.json: the post_processor adds token 11, the vocabulary has 10 tokens");
+    beyond["added_tokens"].push_back(added(11, "<s>", true));
+    CHECK(made(beyond)->encode("a", true) == Ids{11, 0, 7});
     CHECK_FALSE(PipelineTokenizer::parse("{"));
     CHECK_FALSE(PipelineTokenizer::parse("[]"));
     CHECK_FALSE(PipelineTokenizer::parse("{\"model\": {\"vocab\": {\"a\": \"b\"}, \"merges\": []}}"));
@@ -207,23 +212,16 @@ TEST_CASE("long words merge as short ones do", "[engine][text][tokenizer]") {
     CHECK(smollm2().decode(smollm2().encode(doubled, false), false) == doubled);
 }
 
-TEST_CASE("a single word of ten megabytes is encoded in near-linear time", "[engine][text][tokenizer]") {
-    const auto cost_ms = [&](std::size_t bytes) {
-        std::string word;
-        std::uint32_t random = 1;
-        while (word.size() < bytes) {
-            random = random * 1664525 + 1013904223;
-            word += static_cast<char>('a' + (random >> 24) % 26);
-        }
-        const double begin = cpu_ms();
-        const Ids ids = smollm2().encode(word, false);
-        CHECK(ids.size() > bytes / 8);
-        return cpu_ms() - begin;
-    };
-    const double small_ms = cost_ms(1 << 20);
-    const double large_ms = cost_ms(10 << 20);
-    INFO("1 MiB in " << small_ms << " ms, 10 MiB in " << large_ms << " ms");
-    CHECK(large_ms < 40 * small_ms);  // a quadratic one would take 100 times as long
+TEST_CASE("a single word of two megabytes is encoded whole", "[engine][text][tokenizer]") {
+    // A way to merge whose time grows with the square of the word's length would take hours, and run into the time-out;
+    // bench/text/tokenizer_ratio.py prints how the time of one byte grows with the word.
+    std::string word;
+    std::uint32_t random = 1;
+    while (word.size() < 2 << 20) {
+        random = random * 1664525 + 1013904223;
+        word += static_cast<char>('a' + (random >> 24) % 26);
+    }
+    CHECK(smollm2().decode(smollm2().encode(word, false), false) == word);
 }
 
 TEST_CASE("the least number of tokens is known without encoding and never more than the true one",
@@ -264,22 +262,15 @@ TEST_CASE("where text may vanish there is no least number of tokens", "[engine][
     config["normalizer"] = {{"type", "NFC"}};  // some bytes have no token, and which bytes NFC makes is not known
     CHECK(made(config)->min_tokens(text) == 0);
     config = small();
+    config["model"]["vocab"]["abb"] = 4;  // two texts of one id: how many bytes it stands for has no bound
+    CHECK(made(config)->min_tokens(text) == 0);
+    config = small();
+    config["model"]["unk_token"] = "a";
+    CHECK(made(config)->min_tokens(text) == 0);  // merges go on from it
+    config = small();
     config["pre_tokenizer"] = {{"type", "Sequence"},
                                {"pretokenizers", {{{"type", "WhitespaceSplit"}}, small()["pre_tokenizer"]}}};
     CHECK(made(config)->min_tokens(text) == 0);
-}
-
-TEST_CASE("loading SmolLM2's tokenizer takes tens of milliseconds", "[engine][text][tokenizer]") {
-    const std::string text = read_text(parity_path("smollm2") / "tokenizer.json");
-    const double begin = cpu_ms();
-    CHECK(PipelineTokenizer::parse(text));
-    const double took_ms = cpu_ms() - begin;
-    INFO("took " << took_ms << " ms");
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    CHECK(took_ms < 120);  // 40 to 60 on a quiet machine
-#else
-    CHECK(took_ms < 2000);
-#endif
 }
 
 TEST_CASE("threads may share one tokenizer", "[engine][text][tokenizer]") {
