@@ -5,7 +5,9 @@
 """
 import io
 import json
+import math
 import pathlib
+import struct
 import sys
 import tarfile
 
@@ -35,7 +37,17 @@ def cut_tokenizer(config):
     model["merges"] = merges
     for index, token in enumerate(config["added_tokens"]):
         token["id"] = model["vocab"].get(token["content"], len(wanted) + index)
+    ids = {**model["vocab"], **{token["content"]: token["id"] for token in config["added_tokens"]}}
+    renumber(config.get("post_processor"), ids)
     return config
+
+
+def renumber(post_processor, ids):
+    """Lets a post-processor add its tokens by their new ids."""
+    for step in (post_processor or {}).get("processors", []):
+        renumber(step, ids)
+    for special in (post_processor or {}).get("special_tokens", {}).values():
+        special["ids"] = [ids[token] for token in special["tokens"]]
 
 
 def templates(parity):
@@ -127,6 +139,110 @@ keywords = ["my notes"]
 ann = { tags = ["code"], modules = ["legal"] }
 \0ann my NOTES ｃｏｄｅ 代码""", "[[rule]]\nmodules = [\"a\"]\nkeywords = [\"a\", \"aa\", \"aba\"]\n\0abaa aba"]
 
+
+class Gguf:
+    """A small file of the format, version 3."""
+
+    U8, U32, I32, F32, BOOL, STRING, ARRAY = 0, 4, 5, 6, 7, 8, 9
+    PACKED = {U8: "<B", U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}
+
+    def __init__(self):
+        self.keys, self.tensors = [], []
+
+    @staticmethod
+    def text(value):
+        data = value.encode("utf-8", "surrogatepass")
+        return struct.pack("<Q", len(data)) + data
+
+    def packed(self, kind, value):
+        return self.text(value) if kind == self.STRING else struct.pack(self.PACKED[kind], value)
+
+    def add(self, key, kind, value):
+        if isinstance(value, list):
+            head = struct.pack("<IIQ", self.ARRAY, kind, len(value))
+            data = head + b"".join(self.packed(kind, one) for one in value)
+        else:
+            data = struct.pack("<I", kind) + self.packed(kind, value)
+        self.keys.append(self.text(key) + data)
+        return self
+
+    def add_tensor(self, name, shape):
+        """F32, of small numbers."""
+        self.tensors.append((name, shape))
+        return self
+
+    def file(self):
+        infos, values, at = [], b"", 0
+        for name, shape in self.tensors:
+            count = math.prod(shape)
+            infos.append(self.text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), 0, at))
+            data = b"".join(struct.pack("<f", index % 7 / 8) for index in range(count))
+            values += data + bytes(-len(data) % 32)
+            at = len(values)
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(self.keys)) + b"".join(self.keys + infos)
+        return head + bytes(-len(head) % 32) + values
+
+
+def gguf_tokenizers(parity):
+    """The cut tokenizers as a GGUF file holds them: byte-level ones, and SentencePiece's with scores."""
+    key = "tokenizer.ggml."
+    for name, pre in (("gpt2", "gpt-2"), ("llama3", "llama-bpe"), ("o200k", "gpt-4o"), ("deepseek_v3", "deepseek-v3")):
+        config = cut_tokenizer(json.loads((parity / "tokenizers" / name / "tokenizer.json").read_text()))
+        merges = [one if isinstance(one, str) else " ".join(one) for one in config["model"]["merges"]]
+        tokens = list(config["model"]["vocab"])
+        special = [token["content"] for token in config["added_tokens"] if token["content"] not in tokens]
+        file = Gguf().add("general.architecture", Gguf.STRING, "llama").add(key + "model", Gguf.STRING, "gpt2")
+        file.add(key + "pre", Gguf.STRING, pre).add(key + "tokens", Gguf.STRING, tokens + special)
+        file.add(key + "token_type", Gguf.I32, [1] * len(tokens) + [3, 4] * (len(special) // 2) + [3] * (len(special) % 2))
+        file.add(key + "merges", Gguf.STRING, merges).add(key + "bos_token_id", Gguf.U32, len(tokens))
+        yield name, file.add(key + "eos_token_id", Gguf.U32, 0).add(key + "add_bos_token", Gguf.BOOL, True).file()
+    pieces = ["<unk>", "<s>", "</s>", "\u2581", "a", "b", "\u2581a", "ab", "\u2581ab", "<0x0A>", "s", "<", ">", "<tool>"]
+    file = Gguf().add(key + "model", Gguf.STRING, "llama").add(key + "tokens", Gguf.STRING, pieces)
+    file.add(key + "scores", Gguf.F32, [0.0] * 3 + [-float(index) for index in range(len(pieces) - 3)])
+    file.add(key + "token_type", Gguf.I32, [2, 3, 3, 1, 1, 1, 1, 1, 1, 6, 1, 1, 1, 4]).add(key + "unknown_token_id", Gguf.U32, 0)
+    file.add(key + "bos_token_id", Gguf.U32, 1).add(key + "eos_token_id", Gguf.U32, 2)
+    yield "scored", file.add(key + "add_space_prefix", Gguf.BOOL, True).file()
+    yield "scored_collapsed", file.add(key + "remove_extra_whitespaces", Gguf.BOOL, True).file()
+
+
+def gguf_modules():
+    def adapter():
+        file = Gguf().add("general.architecture", Gguf.STRING, "llama").add("general.type", Gguf.STRING, "adapter")
+        return file.add("adapter.type", Gguf.STRING, "lora").add("adapter.lora.alpha", Gguf.F32, 4.0)
+
+    file = adapter()
+    for name, inside, out in (("attn_q", 8, 8), ("attn_k", 8, 4), ("attn_output", 8, 8), ("ffn_gate", 8, 16), ("ffn_down", 16, 8)):
+        file.add_tensor(f"blk.1.{name}.weight.lora_a", [2, inside]).add_tensor(f"blk.1.{name}.weight.lora_b", [out, 2])
+    yield "lora", file.file()
+    file = adapter().add("adapter.alora.invocation_tokens", Gguf.U32, [3, 31])
+    file.add_tensor("token_embd.weight.lora_a", [32, 2]).add_tensor("token_embd.weight.lora_b", [8, 2])
+    yield "alora", file.add_tensor("output.weight.lora_a", [1, 8]).add_tensor("output.weight.lora_b", [32, 1]).file()
+    file = Gguf().add("general.architecture", Gguf.STRING, "controlvector").add("controlvector.layer_count", Gguf.I32, 2)
+    yield "control_vector", file.add_tensor("direction.1", [8]).file()
+
+
+def tars():
+    """As tar and Python write them; small ones in each form of a name."""
+    for name, form in (("ustar", tarfile.USTAR_FORMAT), ("pax", tarfile.PAX_FORMAT), ("gnu", tarfile.GNU_FORMAT)):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=form) as pack:
+            folder = tarfile.TarInfo("adapter")
+            folder.type = tarfile.DIRTYPE
+            pack.addfile(folder)
+            for path in ("module_config.json", "./adapter/adapter_config.json", "d" * 60 + "/" + "n" * 60 + ".json"):
+                entry = tarfile.TarInfo(path if form == tarfile.USTAR_FORMAT else path.replace("n", "\u00e9"))
+                entry.size = 2
+                pack.addfile(entry, io.BytesIO(b"{}"))
+        data = out.getvalue().rstrip(b"\0")
+        yield name, data + bytes(-len(data) % 512 + 1024)
+    link = io.BytesIO()
+    with tarfile.open(fileobj=link, mode="w", format=tarfile.USTAR_FORMAT) as pack:
+        entry = tarfile.TarInfo("adapter_config.json")
+        entry.type, entry.linkname = tarfile.SYMTYPE, "../../etc/passwd"
+        pack.addfile(entry)
+    yield "link", link.getvalue()[:1024]
+
+
 HEADS = ["GET /v1/modules\0localhost:80", "POST /v1/modules/a%20b/load?x=1\0[::1]:8000",
          "POST /v1/chat/completions\0https://chat.example", "DELETE /v1/models/%ff\0127.9.0.1", "GET *\0http://[::2]:80"]
 
@@ -143,14 +259,17 @@ def seeds(parity):
         yield from ((f"{folder}/{number}", json.dumps(item)) for number, item in enumerate(items))
     for folder, items in (("path_pattern", PATTERNS), ("routing", ROUTES), ("http_head", HEADS)):
         yield from ((f"{folder}/{number}", item) for number, item in enumerate(items))
+    yield from ((f"gguf_tokenizer/{name}", data) for name, data in gguf_tokenizers(parity))
+    yield from ((f"gguf_module/{name}", data) for name, data in gguf_modules())
+    yield from ((f"tar_index/{name}", data) for name, data in tars())
     yield "path_pattern/path", PATTERNS[0] + "\0model.layers.3.self_attn.q_proj"
 
 
 def main():
     parity, out = pathlib.Path(sys.argv[1]), sys.argv[2]
     with tarfile.open(out, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as pack:
-        for name, text in sorted(seeds(parity)):
-            data = text.encode("utf-8", "surrogatepass")
+        for name, text in sorted(seeds(parity), key=lambda seed: seed[0]):
+            data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
             entry = tarfile.TarInfo("fuzz_seeds/" + name)
             entry.size = len(data)
             pack.addfile(entry, io.BytesIO(data))

@@ -4,27 +4,13 @@
 #include "engine/module/manifest.hpp"
 #include "engine/module/peft_config.hpp"
 #include "fuzz/fuzz_input.hpp"
+#include "fuzz/small_base.hpp"
 
 #include <array>
 #include <cmath>
 
 namespace attune::fuzz {
 namespace {
-
-ModelShape small_base() {
-    ModelShape base;
-    base.model_type = "llama";
-    base.hidden_size = 8;
-    base.intermediate_size = 16;
-    base.heads = 2;
-    base.kv_heads = 1;
-    base.head_dim = 4;
-    base.vocab_size = 32;
-    base.max_context = 64;
-    base.layers.resize(2);
-    base.checkpoint = "sha256:aaaa";
-    return base;
-}
 
 // A rank-2 pair on each layer's q_proj.
 SafetensorsHeader small_header() {
