@@ -101,7 +101,9 @@ void EngineImpl::note_starts(const StepPlan& plan, StepReport& report) {
     for (const ScheduledRows& rows : plan.rows) {
         if (!rows.sequence->is_decoding()) report.prompt_rows += rows.rows;
         RunningJob* running = find(rows.sequence->request());
-        if (!running->started) running->started = options_.now();
+        if (running->started) continue;
+        running->started = options_.now();
+        if (rows.sequence->can_cache() && !running->prompt_top) report.prefix_queries += running->prompt_tokens();
     }
 }
 
@@ -151,8 +153,7 @@ bool EngineImpl::score_prompt_row(RunningJob& running, int token, std::span<cons
         const TokenId next = running.job->prompt[static_cast<std::size_t>(token) + 1];
         auto scores = sampler_.score(logits, next, running.prompt_alternatives());
         if (!scores) {
-            fail(running, make_error(Errc::non_finite, "the logits of a prompt token are not finite under " +
-                                                           running.weights_in_words()));
+            fail_non_finite(running, "the logits of a prompt token");
             return false;
         }
         running.prompt_scores.push_back(running.with_bytes(*std::move(scores)));
@@ -184,11 +185,11 @@ void EngineImpl::draw_token(RunningJob& running, Choice& choice, std::span<const
                                              .constraint = choice.constraint.get()});
     switch (sample.outcome) {
         case Sample::Outcome::token:
+            choice.sequence.cache_blocks();
             accept_token(running, choice, std::move(sample), report);
             break;
         case Sample::Outcome::non_finite:
-            fail(running,
-                 make_error(Errc::non_finite, "the logits are not finite under " + running.weights_in_words()));
+            fail_non_finite(running, "the logits");
             break;
         case Sample::Outcome::nothing_allowed:
             fail(running, make_error(Errc::invalid_argument,
@@ -210,7 +211,11 @@ void EngineImpl::accept_token(RunningJob& running, Choice& choice, Sample sample
     ++report.generated;
     if (choice.last_token) report.inter_token_seconds.push_back(milliseconds_between(*choice.last_token, now) / 1000);
     choice.last_token = now;
-    if (!running.first_token) running.first_token = now;
+    if (!running.first_token) {
+        running.first_token = now;
+        running.cached_tokens = choice.sequence.cached_tokens();
+        report.prefix_hits += running.cached_tokens;
+    }
 
     TokenEvent event;
     event.choice = choice.sequence.choice();

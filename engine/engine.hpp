@@ -24,6 +24,7 @@ struct EngineOptions {
     std::string kernels = "auto";  ///< auto | torch (the reference path)
     int max_context = 0;           ///< 0: the model's
     std::uint64_t kv_bytes = 0;    ///< 0: chosen from max_sequences and the context
+    bool prefix_cache = true;      ///< keys and values outlive their request, for others that begin the same way
     int max_sequences = 64;
     int step_tokens = 512;
     std::uint64_t module_bytes = 256ull << 20;
@@ -49,6 +50,8 @@ struct StepReport {
     int prompt_rows = 0;
     int generated = 0;  ///< tokens emitted
     int preempted = 0;
+    int prefix_queries = 0;  ///< prompt tokens looked up in the prefix cache, of requests that started
+    int prefix_hits = 0;     ///< prompt tokens found there, of requests that gave their first token
     bool work_left = false;
     double seconds = 0;
     std::vector<EndedRequest> ended;
@@ -59,7 +62,8 @@ struct StepReport {
 struct EngineStats {
     int running = 0;  ///< requests with blocks
     int waiting = 0;
-    int free_blocks = 0;
+    int free_blocks = 0;    ///< cached ones included: they are taken when no other is left
+    int cached_blocks = 0;  ///< in the prefix cache, held by requests or by none
     int total_blocks = 0;
     std::uint64_t slot_bytes = 0;
     std::uint64_t slot_capacity_bytes = 0;
@@ -100,6 +104,10 @@ public:
     /// prefilled again under them. False: the request is gone, too long to switch, or the modules cannot act
     /// together; the base goes on.
     virtual bool switch_modules(RequestId id, std::vector<JobModule> modules) = 0;
+
+    /// Between steps: forgets all cached keys and values. Requests that run keep theirs, which nobody will share; one
+    /// that is read again from its first token shares again.
+    virtual void drop_prefix_cache() = 0;
 };
 
 }  // namespace attune

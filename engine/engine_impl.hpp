@@ -57,6 +57,7 @@ public:
     Result<SlotId> install(const ModulePtr& module) override;
     void remove(SlotId slot) override;
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
+    void drop_prefix_cache() override;
 
 private:
     /// A row whose logits the step wants, remembered by ids: its job may end before its turn.
@@ -98,6 +99,7 @@ private:
                        std::variant<std::monostate, std::string, TokenId> stop_reason);
     void finish_prompt_only(RunningJob& running);
     void fail(RunningJob& running, Error error);
+    void fail_non_finite(RunningJob& running, const std::string& which);
     void leave(RunningJob& running, std::string_view outcome);
     RunningJob* find(RequestId id);
 

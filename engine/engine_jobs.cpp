@@ -1,5 +1,6 @@
 // How jobs begin and end. What happens to them in between is engine.cpp's.
 
+#include "engine/cache_weights.hpp"
 #include "engine/engine_impl.hpp"
 #include "engine/kv/block_size.hpp"
 #include "engine/sample/validate.hpp"
@@ -146,10 +147,14 @@ Result<SequenceModules> EngineImpl::check(Job& job) const {
 }
 
 Result<SequenceModules> EngineImpl::acting(const Job& job, const std::vector<JobModule>& modules) const {
-    return acting_modules(job.prompt, modules, job.combine, [this](SlotId slot) {
+    const FindResident find = [this](SlotId slot) {
         const auto prefix = prefixes_.find(slot);
         return Resident{slots_.module(slot), prefix != prefixes_.end() ? &prefix->second : nullptr};
-    });
+    };
+    auto out = acting_modules(job.prompt, modules, job.combine, find);
+    if (out && options_.prefix_cache)
+        out->cache_weights = cache_weights(*out, modules, find, ApplyMode::batched, job.cache_salt);
+    return out;
 }
 
 /// Its context must fit into the model, and into the KV cache when it is alone.
@@ -238,6 +243,7 @@ void EngineImpl::finish_choice(RunningJob& running, Choice& choice, FinishReason
 
 /// max_tokens 0: the prompt was asked for, and it has been told.
 void EngineImpl::finish_prompt_only(RunningJob& running) {
+    running.choices[0]->sequence.cache_blocks();
     for (int i = 0; i < running.params().n; ++i) running.tell(ChoiceFinished{i, FinishReason::length, {}, {}});
     running.tell(running.finished());
     leave(running, "length");
@@ -246,6 +252,24 @@ void EngineImpl::finish_prompt_only(RunningJob& running) {
 void EngineImpl::fail(RunningJob& running, Error error) {
     running.tell(Failed{std::move(error)});
     leave(running, "error");
+}
+
+/// What it computed may not be finite, so nobody shares the blocks that it alone holds.
+void EngineImpl::fail_non_finite(RunningJob& running, const std::string& which) {
+    std::vector<BlockId> blocks;
+    for (const auto& choice : running.choices) {
+        const auto held = choice->sequence.blocks().blocks();
+        blocks.insert(blocks.end(), held.begin(), held.end());
+    }
+    fail(running, make_error(Errc::non_finite, which + " are not finite under " + running.weights_in_words()));
+    pool_.forget(blocks);
+}
+
+void EngineImpl::drop_prefix_cache() {
+    pool_.forget_all();
+    for (const auto& [id, running] : jobs_) {
+        for (const auto& choice : running->choices) choice->sequence.stop_caching();
+    }
 }
 
 /// Frees everything the job holds and reports it; the last thing done with it.

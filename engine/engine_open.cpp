@@ -155,6 +155,7 @@ EngineStats EngineImpl::stats() const {
         ++(has_blocks ? stats.running : stats.waiting);
     }
     stats.free_blocks = pool_.free_blocks();
+    stats.cached_blocks = pool_.cached_blocks();
     stats.total_blocks = pool_.total_blocks();
     stats.slot_bytes = slots_.used_bytes();
     stats.slot_capacity_bytes = slots_.capacity_bytes();

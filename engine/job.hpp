@@ -7,6 +7,7 @@
 #include "engine/schedule/batch.hpp"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace attune {
@@ -15,6 +16,7 @@ namespace attune {
 struct JobModule {
     SlotId slot{};
     AppliedModule applied;
+    std::vector<std::string> owners = {};  ///< who may share the keys and values it makes; empty: everyone
 };
 
 /// What the router hands to the executor: tokenised, leased, routed.
@@ -25,6 +27,7 @@ struct Job {
     bool to_context_end = false;     ///< the client set no max_tokens: virtual tokens may shorten the answer
     std::vector<JobModule> modules;  ///< empty: the base; states act in this order
     Combine combine = Combine::sequence;
+    std::string cache_salt;  ///< the client's; requests share cached keys and values only under the same one
     std::unique_ptr<TokenConstraint> constraint;
     ColdWord cold = ColdWord::warm;
     RouteDecision route;

@@ -107,7 +107,7 @@ int RunningJob::completion_tokens() const {
 
 Finished RunningJob::finished() const {
     Finished out;
-    out.usage = {prompt_tokens(), completion_tokens(), 0};
+    out.usage = {prompt_tokens(), completion_tokens(), cached_tokens};
     for (int i = 0; i < params().n; ++i) {
         const auto index = static_cast<std::size_t>(i);
         if (index < choices.size() && !choices[index]->served.empty()) {

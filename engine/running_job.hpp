@@ -69,6 +69,7 @@ public:
     TimePoint received;
     std::optional<TimePoint> started;
     std::optional<TimePoint> first_token;
+    int cached_tokens = 0;  ///< of the prompt, when it was read for the first token
 
 private:
     std::vector<AppliedModule> applied_;

@@ -1,5 +1,6 @@
 #include "engine/kv/block_table.hpp"
 
+#include "attune/assert.hpp"
 #include "engine/kv/block_size.hpp"
 
 #include <algorithm>
@@ -37,10 +38,22 @@ void BlockTable::shrink_to(int tokens) {
     }
 }
 
+void BlockTable::put(int i, BlockId block) {
+    const auto at = static_cast<std::size_t>(i);
+    ATTUNE_ASSERT(at <= blocks_.size());
+    if (at == blocks_.size()) {
+        blocks_.push_back(block);
+        pool_->share(block);
+    } else if (blocks_[at] != block) {
+        pool_->share(block);
+        pool_->release(std::exchange(blocks_[at], block));
+    }
+}
+
 bool BlockTable::make_writable(int first, int last, std::vector<BlockCopy>& copies) {
     for (int i = first / kBlockTokens; i < blocks_for(last); ++i) {
         BlockId& block = blocks_[static_cast<std::size_t>(i)];
-        if (pool_->owners(block) == 1) continue;
+        if (pool_->owners(block) == 1 && !pool_->is_cached(block)) continue;
         const std::optional<BlockId> fresh = pool_->allocate();
         if (!fresh) return false;
         copies.push_back({block, *fresh});

@@ -35,9 +35,12 @@ public:
     void shrink_to(int tokens);
     void clear() { shrink_to(0); }
 
+    /// Takes a held or cached block as the next one, or in the place of block `i`, which is given back.
+    void put(int i, BlockId block);
+
     /// Makes sure that this table alone holds the blocks of positions [first, last), so that they can be written;
-    /// shared ones are replaced, and `copies` says what to copy. False when blocks ran out (those replaced so far stay
-    /// so).
+    /// shared and cached ones are replaced, and `copies` says what to copy. False when blocks ran out (those replaced
+    /// so far stay so).
     [[nodiscard]] bool make_writable(int first, int last, std::vector<BlockCopy>& copies);
 
     /// A second table over the same blocks.
@@ -45,6 +48,7 @@ public:
 
     std::span<const BlockId> blocks() const { return blocks_; }
     bool holds(BlockId block) const;
+    BlockPool& pool() const { return *pool_; }
 
 private:
     BlockPool* pool_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace attune {
@@ -40,11 +41,20 @@ struct VirtualTokens {
     const BlockTable* prefix = nullptr;  ///< holds their keys and values, borrowed; null: a soft prompt, or none
 };
 
+/// What blocks are shared by beside their tokens, as text (BlockKey::weights), for blocks that end behind `from`: an
+/// aLoRA's before its invocation are the base's.
+struct CacheWeights {
+    int from = 0;
+    std::string text;
+    friend bool operator==(const CacheWeights&, const CacheWeights&) = default;
+};
+
 /// Everything that acts on a sequence.
 struct SequenceModules {
     std::vector<SequenceModule> list;  ///< in the order their states act; weight 0 is left out
     Combine combine = Combine::sequence;
     VirtualTokens virtual_tokens;
+    std::vector<CacheWeights> cache_weights = {};  ///< ascending, the first from 0; empty: its blocks are not shared
 };
 
 /// One choice of a request as the scheduler sees it: tokens, how many of them have their keys and values in the cache,
@@ -83,7 +93,7 @@ public:
     const SequenceModules& modules() const { return modules_; }
     const BlockTable& blocks() const { return blocks_; }
     bool has_blocks() const { return !blocks_.blocks().empty(); }
-    /// How many more blocks it takes to hold every position alone.
+    /// How many free blocks it takes to hold every pending position alone.
     int missing_blocks() const;
 
     /// Positions from here on want their logits when their row is computed; without a wish only the last token does.
@@ -98,9 +108,17 @@ public:
     /// appended before the next step, that step computes the last remaining token again, for its logits.
     void rollback(int n);
 
-    /// Blocks for every pending position, held alone; one that begins takes a prefix over first. False when they ran
-    /// out.
+    /// Blocks for every pending position, held alone. Before that it takes over what is there: a prefix, then cached
+    /// blocks up to the first position whose logits are wanted, so at least one is computed. False when blocks ran out.
     [[nodiscard]] bool reserve(std::vector<BlockCopy>& copies);
+    /// Its full blocks may be shared from now on: what they led to was finite.
+    void cache_blocks();
+    /// Neither gives blocks to the cache nor takes any until it restarts: what it has computed is not what its weights
+    /// would make now.
+    void stop_caching();
+    bool can_cache() const { return caching_ && !modules_.cache_weights.empty(); }
+    /// Real tokens that the cache saved since it (re)started.
+    int cached_tokens() const { return cached_tokens_; }
     /// A step computed the next `rows` pending positions.
     void advance(int rows);
     /// Drops keys, values and blocks; all positions are pending again.
@@ -114,6 +132,15 @@ public:
 private:
     Sequence(const Sequence& other, int choice);
     void set_modules(SequenceModules modules);
+    /// Blocks of a prefix that lie in every such sequence; caching begins behind them.
+    int prefix_blocks() const;
+    std::optional<BlockId> parent_of(int block) const;
+    /// What the tokens of a full block are cached under.
+    template <class Use>
+    auto with_key(int block, std::optional<BlockId> parent, Use use) const;
+    /// The cached block that can stand as number `block`, behind `parent`.
+    std::optional<BlockId> find_cached(int block, std::optional<BlockId> parent) const;
+    void take_cached();
 
     RequestId request_;
     SequenceOrder order_;
@@ -124,6 +151,9 @@ private:
     SequenceModules modules_;
     std::optional<int> logits_from_;
     BlockTable blocks_;
+    int cached_blocks_ = 0;  // of blocks_, from the start: those in the cache, and a prefix's before them
+    int cached_tokens_ = 0;
+    bool caching_ = true;
 };
 
 }  // namespace attune

@@ -38,6 +38,7 @@ struct ModelSettings {
     std::string kernels = "auto";
     int max_context = 0;         ///< 0: the model's own
     std::uint64_t kv_bytes = 0;  ///< 0: chosen at start
+    bool prefix_cache = true;    ///< keys and values outlive their request, for others that begin the same way
     int threads = 0;             ///< compute threads; 0 = all cores
 };
 

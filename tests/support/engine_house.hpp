@@ -82,10 +82,15 @@ struct EngineHouse {
         return report;
     }
 
+    static std::string generation_of(std::string name) {
+        name.resize(64, '0');
+        return name;
+    }
+
     /// A resident module called `name`; FakeModel only looks at its weight.
     JobModule module(const std::string& name, double weight = 1.0) {
         auto made = std::make_shared<Module>();
-        made->id = {name, std::string(64, 'a')};
+        made->id = {name, generation_of(name)};
         made->kind = "lora";
         made->pairs.push_back({0, Projection::q, 1, 1.0F, std::vector<float>(4, 0.0F), std::vector<float>(4, 0.0F)});
         made->max_rank = 1;

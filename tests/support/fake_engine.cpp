@@ -55,6 +55,8 @@ void FakeEngine::add(JobPtr job) {
         job->sink->push(Failed{make_error(Errc::context_exceeded, "it can never run")});
         return;
     }
+    last_salt = job->cache_salt;
+    note_owners(job->modules);
     for (const JobModule& module : job->modules)
         if (!slots_.contains(module.slot)) broken_rules.push_back("a job names a slot that holds nothing");
     job->sink->push(Admitted{job->cold, job->route, static_cast<int>(job->prompt.size())});
@@ -143,6 +145,11 @@ Result<SlotId> FakeEngine::install(const ModulePtr& module) {
     return slot;
 }
 
+void FakeEngine::note_owners(const std::vector<JobModule>& modules) {
+    for (const JobModule& module : modules)
+        owners[module.applied.id.name] = {module.owners.begin(), module.owners.end()};
+}
+
 bool FakeEngine::in_use(SlotId slot) const {
     return std::any_of(running_.begin(), running_.end(), [&](const auto& one) {
         const auto& modules = one.second.job->modules;
@@ -167,6 +174,7 @@ bool FakeEngine::switch_modules(RequestId id, std::vector<JobModule> modules) {
     const auto found = running_.find(id);
     if (found == running_.end() || refuses_switch) return false;
     ++switches;
+    note_owners(modules);
     Switched event;
     event.base_tokens = found->second.made;
     for (const JobModule& module : modules) event.modules.push_back(module.applied);

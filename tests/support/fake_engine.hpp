@@ -58,6 +58,7 @@ public:
     Result<SlotId> install(const ModulePtr& module) override;
     void remove(SlotId slot) override;
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
+    void drop_prefix_cache() override { ++cache_drops; }
 
     // What tests look at and set.
     std::shared_ptr<FakeAudit> fake_audit() const { return audit_; }
@@ -68,10 +69,13 @@ public:
     int installs = 0;
     int removes = 0;
     int switches = 0;
-    std::vector<std::string> broken_rules;            ///< what a caller must never do, and did
-    std::function<void()> before_step;                ///< may throw
-    std::optional<Error> next_install;                ///< the next install fails with it
-    std::function<bool(const Module&)> has_no_place;  ///< an arena in pieces: true for what it has no place for
+    int cache_drops = 0;
+    std::string last_salt;                                ///< of the last job
+    std::map<std::string, std::set<std::string>> owners;  ///< by module, of the last job or switch that had it
+    std::vector<std::string> broken_rules;                ///< what a caller must never do, and did
+    std::function<void()> before_step;                    ///< may throw
+    std::optional<Error> next_install;                    ///< the next install fails with it
+    std::function<bool(const Module&)> has_no_place;      ///< an arena in pieces: true for what it has no place for
     bool refuses_switch = false;
     bool refuses_jobs = false;  ///< add() fails the job at once
 
@@ -82,6 +86,7 @@ private:
         std::vector<ServedEntry> served;
     };
     void finish(Running& request, FinishReason reason);
+    void note_owners(const std::vector<JobModule>& modules);
     bool in_use(SlotId slot) const;
 
     ModelShape shape_;

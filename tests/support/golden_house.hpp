@@ -24,6 +24,7 @@ struct GoldenHouse {
         int max_sequences = 64;
         int blocks = 0;  ///< 0: the engine's choice
         std::vector<TokenId> end_tokens = {};
+        bool prefix_cache = true;
     };
 
     explicit GoldenHouse(const std::string& model_name) : GoldenHouse(model_name, Size{}) {}
@@ -38,6 +39,7 @@ struct GoldenHouse {
         options.module_bytes = 8 << 20;
         options.threads = 1;
         options.end_tokens = size.end_tokens;
+        options.prefix_cache = size.prefix_cache;
         if (size.blocks > 0) {
             const auto shape = read_model_shape(options.model);
             if (!shape) throw std::runtime_error(shape.error().message);
@@ -84,13 +86,15 @@ struct GoldenHouse {
     }
 
     std::shared_ptr<RecordingSink> add(std::vector<TokenId> prompt, SamplingParams params = greedy(),
-                                       std::vector<JobModule> modules = {}, Combine combine = Combine::sequence) {
+                                       std::vector<JobModule> modules = {}, Combine combine = Combine::sequence,
+                                       std::string cache_salt = {}) {
         auto job = std::make_unique<Job>();
         job->id = RequestId{next_id++};
         job->prompt = std::move(prompt);
         job->sampling = std::move(params);
         job->modules = std::move(modules);
         job->combine = combine;
+        job->cache_salt = std::move(cache_salt);
         auto sink = std::make_shared<RecordingSink>();
         job->sink = sink;
         engine->add(std::move(job));

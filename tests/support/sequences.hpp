@@ -24,16 +24,19 @@ struct SequenceSpec {
     int modules_from = 0;  ///< all of them
     Combine combine = Combine::sequence;
     VirtualTokens virtual_tokens = {};
+    std::vector<CacheWeights> cache_weights = {};
+    std::vector<TokenId> tokens = {};  ///< in the place of `prompt` tokens of the id's own
 };
 
 inline std::unique_ptr<Sequence> make_sequence(BlockPool& pool, SequenceSpec spec) {
     Sequence::Start start;
     start.request = RequestId{static_cast<std::uint64_t>(spec.id)};
     start.order = {spec.priority, static_cast<std::uint64_t>(spec.id), 0};
-    start.prompt = token_run(spec.prompt, 100 * spec.id);
+    start.prompt = spec.tokens.empty() ? token_run(spec.prompt, 100 * spec.id) : std::move(spec.tokens);
     for (const SlotWeight& slot : spec.slots) start.modules.list.push_back({slot, spec.modules_from});
     start.modules.combine = spec.combine;
     start.modules.virtual_tokens = spec.virtual_tokens;
+    start.modules.cache_weights = std::move(spec.cache_weights);
     return std::make_unique<Sequence>(std::move(start), pool);
 }
 

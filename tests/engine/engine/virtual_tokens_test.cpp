@@ -12,7 +12,7 @@ SamplingParams greedy(int max_tokens) { return EngineHouse::greedy(max_tokens); 
 
 Module named(const std::string& name) {
     Module module;
-    module.id = {name, std::string(64, 'a')};
+    module.id = {name, EngineHouse::generation_of(name)};
     module.kind = "lora";
     module.pairs.push_back({0, Projection::q, 1, 1.0F, std::vector<float>(4, 0.0F), std::vector<float>(4, 0.0F)});
     module.max_rank = 1;
