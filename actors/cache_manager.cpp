@@ -60,6 +60,7 @@ Result<void> CacheManagerState::fill(Lease& lease, const std::vector<WeightedMod
         const NamePtr entry = find(wanted, caller);
         if (!entry) return unknown_module(wanted);
         if (is_blocked(*entry, lease.since)) return failure_of(*entry);
+        if (!entry->owner().empty()) lease.owners.push_back(entry->owner());
         return KnownModule{entry->found.header ? &*entry->found.header : nullptr,
                            entry->copy ? entry->copy->module->id.generation : ""};
     };

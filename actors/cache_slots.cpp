@@ -272,7 +272,7 @@ void CacheManagerState::became_ready(const LeasePtr& lease) {
         const Module& module = *part.copy->module;
         if (module.text) news.texts.push_back({part.name->name(), module.text});
         AppliedModule applied{ModuleId{part.name->name(), module.id.generation}, part.weight, module.unverified};
-        news.modules.push_back(JobModule{part.copy->slot, std::move(applied)});
+        news.modules.push_back(JobModule{part.copy->slot, std::move(applied), lease->owners});
     }
     tell(*lease, std::move(news));
 }

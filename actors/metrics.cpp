@@ -109,6 +109,7 @@ struct Metrics::State {
     Family<Gauge>& max_gpu = gauges("vllm:max_gpu_lora_adapters", "No fixed number: slots are budgeted in bytes.");
     Histogram& load_seconds = histogram("vllm:lora_adapter_load_seconds", "Reading and checking a module.", kLoad);
 
+    Gauge& cached_blocks = gauge("attune_prefix_cache_blocks", "KV blocks in the prefix cache, in use or not.");
     Family<Gauge>& tiers = gauges("attune_modules", "Names by tier.");
     Gauge& pinned = gauge("attune_modules_pinned", "Pinned names.");
     Gauge& refused = gauge("attune_modules_refused", "Things under the roots that got no name.");
@@ -164,6 +165,9 @@ void Metrics::step(const StepReport& report, const EngineStats& stats) {
     if (report.prompt_rows > 0) state_->prompt_tokens.Increment(report.prompt_rows);
     if (report.generated > 0) state_->generation_tokens.Increment(report.generated);
     if (report.preempted > 0) state_->preemptions.Increment(report.preempted);
+    if (report.prefix_queries > 0) state_->prefix_queries.Increment(report.prefix_queries);
+    if (report.prefix_hits > 0) state_->prefix_hits.Increment(report.prefix_hits);
+    state_->cached_blocks.Set(stats.cached_blocks);
     if (report.rows > 0) state_->iteration_tokens.Observe(report.rows);
     for (const double seconds : report.inter_token_seconds) {
         state_->per_token.Observe(seconds);
@@ -179,8 +183,6 @@ void Metrics::ended(const EndedRequest& request) {
     state_->queue_time.Observe(request.queue_ms / 1000);
     state_->request_prompt.Observe(request.usage.prompt_tokens);
     state_->request_generation.Observe(request.usage.completion_tokens);
-    state_->prefix_queries.Increment(request.usage.prompt_tokens);
-    state_->prefix_hits.Increment(request.usage.cached_tokens);
     state_->inference_time.Observe((request.e2e_ms - request.queue_ms) / 1000);
     if (request.ttft_ms <= 0) return;
     state_->first_token.Observe(request.ttft_ms / 1000);

@@ -107,7 +107,8 @@ struct Lease {
     std::optional<RequestId> request;  ///< none: the house's own
     std::vector<Part> parts;           ///< a request's: in the order they act in
     std::vector<RequiredGeneration> unchecked;
-    std::optional<Combine> combine;  ///< of the compositions among what was asked for
+    std::optional<Combine> combine;   ///< of the compositions among what was asked for
+    std::vector<std::string> owners;  ///< of the modules and compositions among them
     Stage stage = Stage::queued;
     ColdPolicy policy = ColdPolicy::wait;
     bool was_cold = false;

@@ -277,6 +277,7 @@ void RouterState::dispatch(RequestId id, Flight& flight, std::vector<JobModule> 
     job->modules = std::move(modules);
     const std::optional<Combine> own = flight.lease ? flight.lease->combine : std::nullopt;
     job->combine = request.combine.value_or(own.value_or(Combine::sequence));
+    job->cache_salt = request.cache_salt;
     job->cold = cold;
     job->route = flight.route;
     job->priority = request.priority;

@@ -21,6 +21,7 @@ EngineOptions engine_options(const Settings& settings, std::vector<TokenId> end_
     options.kernels = settings.model.kernels;
     options.max_context = settings.model.max_context;
     options.kv_bytes = settings.model.kv_bytes;
+    options.prefix_cache = settings.model.prefix_cache;
     options.max_sequences = settings.scheduler.max_sequences;
     options.step_tokens = settings.scheduler.step_tokens;
     options.module_bytes = settings.modules.device_bytes;

@@ -62,6 +62,7 @@ void add_model(std::vector<SettingField>& all) {
     all.push_back(choice("model", "kernels", model(&S::kernels), {"auto", "torch"}));
     all.push_back(integer("model", "max_context", model(&S::max_context), 0, 1 << 24, " (0 = the model's own)"));
     all.push_back(size("model", "kv_bytes", model(&S::kv_bytes), kMiB, 64 * kTiB, /*zero_too=*/true));
+    all.push_back(boolean("model", "prefix_cache", model(&S::prefix_cache)));
     all.push_back(integer("model", "threads", model(&S::threads), 0, 1024, " (0 = all cores)"));
 }
 

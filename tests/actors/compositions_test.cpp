@@ -76,3 +76,40 @@ TEST_CASE_METHOD(CompositionFixture, "orders for memory say that a composition h
     CHECK(order("duo", ModuleOrder::pin)->code() == Errc::invalid_argument);
     CHECK_FALSE(module("duo")->pinned);
 }
+
+TEST_CASE_METHOD(CompositionFixture, "jobs carry the client's salt and every owner of what was asked for",
+                 "[actors][composition][prefix]") {
+    using Owners = std::set<std::string>;
+    disk["root/a"].owner = "alice";
+    disk["root/duo"].owner = "bob";
+    start();
+    GenerationRequest salted = request("duo");
+    salted.cold = ColdPolicy::wait;
+    salted.cache_salt = "pepper";
+    REQUIRE(ask(salted)->ok());
+    CHECK(engine->last_salt == "pepper");
+    for (const char* const member : {"a", "b", "c"}) CHECK(engine->owners.at(member) == Owners{"alice", "bob"});
+    REQUIRE(wait_for("b")->ok());
+    CHECK(engine->last_salt.empty());
+    CHECK(engine->owners.at("b").empty());
+}
+
+TEST_CASE_METHOD(CompositionFixture, "an upgrade carries the owners of its modules", "[actors][composition][prefix]") {
+    disk["root/a"].owner = "alice";
+    start();
+    GenerationRequest cold = request("a", 8);
+    cold.cold = ColdPolicy::upgrade;
+    hold_loads(true);
+    hold_steps(true);
+    const Seen seen = ask(cold);
+    step();
+    CHECK(engine->owners.empty());  // the base's part is everybody's
+    hold_loads(false);
+    run();
+    step();  // install
+    step();
+    hold_steps(false);
+    run();
+    REQUIRE(seen->switched);
+    CHECK(engine->owners.at("a") == std::set<std::string>{"alice"});
+}

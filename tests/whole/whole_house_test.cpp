@@ -88,6 +88,29 @@ TEST_CASE("a byte flipped in a resident weight turns /ready and completions to 5
     CHECK(contains(whole.get("/metrics").body, "attune_"));
 }
 
+TEST_CASE("an answer and the metrics say how much of its prompt was in the cache", "[whole][prefix]") {
+    WholeHouse whole;
+    std::string prompt = "3";
+    for (int id = 4; id < 43; ++id) prompt += ", " + std::to_string(id);
+    const auto ask = [&](const std::string& more) {
+        return HttpClient(whole.server->port())
+            .post("/v1/completions",
+                  R"({"model": "tiny", "max_tokens": 4, "temperature": 0, "prompt": [)" + prompt + "]" + more + "}",
+                  {{"Content-Type", "application/json"}});
+    };
+    const auto first = ask("");
+    CHECK(contains(first.body, R"("cached_tokens":0)"));
+    CHECK(contains(ask("").body, R"("cached_tokens":32)"));
+    const auto streamed = ask(R"(, "stream": true, "stream_options": {"include_usage": true})");
+    CHECK(contains(streamed.body, R"("cached_tokens":32)"));
+    CHECK(contains(ask(R"(, "cache_salt": "mine")").body, R"("cached_tokens":0)"));
+    CHECK(contains(ask(R"(, "cache_salt": "mine")").body, R"("cached_tokens":32)"));
+    const std::string metrics = whole.get("/metrics").body;
+    CHECK(contains(metrics, R"(vllm:prefix_cache_queries_total{engine="0",model_name="tiny"} 200)"));
+    CHECK(contains(metrics, R"(vllm:prefix_cache_hits_total{engine="0",model_name="tiny"} 96)"));
+    CHECK(contains(metrics, R"(attune_prefix_cache_blocks{engine="0",model_name="tiny"} 4)"));
+}
+
 TEST_CASE("a drained house refuses new work and lets its door close", "[whole]") {
     WholeHouse whole;
     REQUIRE(whole.complete().status == 200);
