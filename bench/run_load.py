@@ -38,9 +38,10 @@ def measure(load, server, streams, requests, modules, seed):
 def run_round(args, folder, dtype, number, samples):
     with Server(args.attune, args.model, folder, dtype, args.set) as server:
         server.warm(LORAS)
-        measure(args.load, server, 8, 8, [], 1000)  # touches every page and code path once
-        for column, (streams, requests, modules) in CASES.items():
-            line = measure(args.load, server, streams, requests, modules, number)
+        measure(args.load, server, 8, 8, [], 0)  # touches every page and code path once
+        for case, (column, (streams, requests, modules)) in enumerate(CASES.items()):
+            # No prompt twice: it would come out of the prefix cache.
+            line = measure(args.load, server, streams, requests, modules, len(CASES) * number + case)
             samples.setdefault(dtype, {}).setdefault(column, []).append(line)
             print(f"round {number}, {dtype}, {column}: {line['output_tokens_per_s']:.1f} tokens/s, "
                   f"TTFT p50 {line['ttft_ms']['p50']:.0f} ms, ITL p50 {line['itl_ms']['p50']:.1f} ms", flush=True)
