@@ -2,6 +2,7 @@
 
 #include "engine/engine_impl.hpp"
 #include "engine/free_memory.hpp"
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/kv/block_size.hpp"
 
 #include <ATen/DeviceAccelerator.h>
@@ -45,9 +46,12 @@ Result<torch::Dtype> parse_dtype(const char* setting, const std::string& word) {
     return unknown_word(setting, word, "auto, f32 or bf16");
 }
 
-void set_threads(int threads) {
+/// Our kernels have threads of their own; libtorch's then stay out of their way. The reference path has only those.
+void set_threads(int threads, bool torch_kernels) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    at::set_num_threads(threads > 0 ? threads : cores);
+    const int wanted = threads > 0 ? threads : cores;
+    if (!torch_kernels) set_worker_threads(wanted);
+    at::set_num_threads(torch_kernels ? wanted : 1);
     // May be set once per process and only before the first parallel work.
     static std::once_flag once;
     std::call_once(once, [] {
@@ -95,8 +99,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
     const auto slot_dtype = parse_dtype("modules.slot_dtype", options.slot_dtype);
     if (!slot_dtype) return slot_dtype.error();
 
-    set_threads(options.threads);
     const bool torch_kernels = options.kernels == "torch";
+    set_threads(options.threads, torch_kernels);
     auto model = load_model(options.model, {.device = *device, .dtype = *dtype, .torch_kernels = torch_kernels});
     if (!model) return model.error();
 

@@ -5,6 +5,7 @@
 // busy machine), and milliseconds per install.
 
 #include "engine/kernels/lora.hpp"
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/module/module_slots.hpp"
 
 #include <ATen/Parallel.h>
@@ -77,6 +78,7 @@ int main(int argc, char** argv) {
                                                {"dtype", "bf16"}, {"projections", kLetters}, {"threads", "2"},
                                                {"steps", "20"}};
     for (int i = 1; i + 1 < argc; i += 2) options[std::string(argv[i]).substr(2)] = argv[i + 1];
+    set_worker_threads(std::stoi(options["threads"]));
     at::set_num_threads(std::stoi(options["threads"]));
     const c10::InferenceMode guard;
     const ModelShape shape = smollm2();
@@ -145,7 +147,7 @@ int main(int argc, char** argv) {
                               {"modules", modules},
                               {"rank", rank},
                               {"projections", options["projections"]},
-                              {"threads", at::get_num_threads()},
+                              {"threads", worker_threads()},
                               {"module_bytes", bytes},
                               {"ms_per_step", median(times)},
                               {"best_ms_per_step", *std::min_element(times.begin(), times.end())},

@@ -5,6 +5,7 @@
 // step, which on a busy machine says more (with one thread; idle threads spin).
 
 #include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/kv/block_size.hpp"
 #include "engine/model/model.hpp"
 
@@ -58,7 +59,8 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: model_step_bench --model DIR [--dtype f32|bf16] [--rows N] [--context N] ...\n");
         return 2;
     }
-    at::set_num_threads(std::stoi(options["threads"]));
+    set_worker_threads(std::stoi(options["threads"]));
+    at::set_num_threads(options["kernels"] == "torch" ? std::stoi(options["threads"]) : 1);
     const torch::Dtype dtype = options["dtype"] == "f32" ? torch::kFloat32 : torch::kBFloat16;
     const bool torch_kernels = options["kernels"] == "torch";
     auto loaded = load_model(options["model"], {torch::kCPU, dtype, torch_kernels});

@@ -1,10 +1,9 @@
 #include "engine/kv/kv_cache.hpp"
 
 #include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/kv/block_size.hpp"
 #include "engine/weights/zero_pages.hpp"
-
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
@@ -110,7 +109,7 @@ void KvCache::write(int layer, const torch::Tensor& k, const torch::Tensor& v, c
         call.blocks = step.blocks.data();
         const bool bf16 = keys_[at].scalar_type() == torch::kBFloat16;
         const auto run = bf16 ? cpu_kernels().kv_write_bf16 : cpu_kernels().kv_write_f32;
-        at::parallel_for(0, k.size(0), 64, [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
+        parallel_for(k.size(0), 64, [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
         return;
     }
     const torch::NoGradGuard no_grad;
@@ -177,7 +176,7 @@ torch::Tensor KvCache::attend_kernel(int layer, const torch::Tensor& q, const Kv
     const bool bf16 = keys_[at].scalar_type() == torch::kBFloat16;
     const auto run = bf16 ? cpu_kernels().attend_bf16 : cpu_kernels().attend_f32;
     const std::size_t scratch_size = attention_scratch(step.last_position);
-    at::parallel_for(0, q.size(0) * shape_.kv_heads, 4, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(q.size(0) * shape_.kv_heads, 4, [&](std::int64_t begin, std::int64_t end) {
         thread_local std::vector<float> scratch;
         if (scratch.size() < scratch_size) scratch.resize(scratch_size);
         run(call, begin, end, scratch.data());

@@ -1,8 +1,7 @@
 #include "engine/model/layers.hpp"
 
 #include "engine/kernels/cpu_kernels.hpp"
-
-#include <ATen/Parallel.h>
+#include "engine/kernels/worker_pool.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +39,7 @@ torch::Tensor LayerMath::add_norm(torch::Tensor& x, const torch::Tensor& delta, 
     const std::int64_t scale_stride = weight_stride(weight);
     float* to = out.mutable_data_ptr<float>();
     const auto run = cpu_kernels().rms_norm;
-    at::parallel_for(0, x.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(x.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row)
             run(values + row * n, add == nullptr ? nullptr : add + row * add_stride, scale + row * scale_stride, eps,
                 static_cast<int>(n), to + row * n);
@@ -60,7 +59,7 @@ torch::Tensor LayerMath::head_norm(const torch::Tensor& heads, const torch::Tens
     const float* scale = weight.const_data_ptr<float>();
     const std::int64_t scale_stride = weight_stride(weight);
     const auto run = cpu_kernels().rms_norm;
-    at::parallel_for(0, heads.size(0), grain(heads.size(1)), [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(heads.size(0), grain(heads.size(1)), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             for (std::int64_t head = 0; head < count; ++head) {
                 float* at = values + row * stride + head * n;
@@ -87,7 +86,7 @@ torch::Tensor LayerMath::rotate(const torch::Tensor& heads, const torch::Tensor&
     const float* cosines = cos.const_data_ptr<float>();
     const float* sines = sin.const_data_ptr<float>();
     const auto run = cpu_kernels().rope;
-    at::parallel_for(0, heads.size(0), grain(heads.size(1)), [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(heads.size(0), grain(heads.size(1)), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             for (std::int64_t head = 0; head < count; ++head)
                 run(values + row * stride + head * 2 * half, cosines + row * half, sines + row * half,
@@ -107,7 +106,7 @@ torch::Tensor LayerMath::silu_mul(const torch::Tensor& gate, const torch::Tensor
     const std::int64_t up_stride = up.stride(0);
     float* to = out.mutable_data_ptr<float>();
     const auto run = cpu_kernels().silu_mul;
-    at::parallel_for(0, gate.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(gate.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row)
             run(gates + row * gate_stride, ups + row * up_stride, static_cast<int>(n), to + row * n);
     });

@@ -1,6 +1,7 @@
 #include "engine/module/module_slots.hpp"
 
 #include "engine/files/quote.hpp"
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/module/module_slots_impl.hpp"
 
 #include <c10/core/InferenceMode.h>
@@ -101,7 +102,7 @@ Result<SlotId> ModuleSlots::install(const ModulePtr& module) {
     };
     const auto count = static_cast<std::int64_t>(arrays.size());
     if (impl.kernels) {
-        at::parallel_for(0, count, 8, fill);
+        parallel_for(count, 8, fill);
     } else {
         fill(0, count);
     }

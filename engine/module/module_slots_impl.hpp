@@ -4,11 +4,10 @@
 // (apply_*.cpp) implements it, for the kernels and for libtorch.
 
 #include "engine/kernels/lora.hpp"
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/module/arena.hpp"
 #include "engine/module/module_slots.hpp"
 #include "engine/module/slot_plan.hpp"
-
-#include <ATen/Parallel.h>
 
 #include <memory>
 #include <optional>
@@ -96,7 +95,7 @@ struct ModuleSlots::Impl {
         if (work < kParallelWork) {
             share(0, count);
         } else {
-            at::parallel_for(0, count, 1, share);
+            parallel_for(count, 1, share);
         }
     }
 

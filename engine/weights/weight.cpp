@@ -2,10 +2,9 @@
 
 #include "engine/files/hash.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/weights/packing.hpp"
 #include "engine/weights/zero_pages.hpp"
-
-#include <ATen/Parallel.h>
 
 #include <cstring>
 #include <numeric>
@@ -82,8 +81,7 @@ torch::Tensor Weight::matmul_panels(const torch::Tensor& input) const {
     call.columns = static_cast<int>(columns_);
     call.panels = storage_.const_data_ptr();
     const auto gemm = is_bf16(options_) ? cpu_kernels().gemm_bf16 : cpu_kernels().gemm_f32;
-    at::parallel_for(0, outputs_ / kPanelOutputs, 1,
-                     [&](std::int64_t begin, std::int64_t end) { gemm(call, begin, end); });
+    parallel_for(outputs_ / kPanelOutputs, 1, [&](std::int64_t begin, std::int64_t end) { gemm(call, begin, end); });
     return y;
 }
 

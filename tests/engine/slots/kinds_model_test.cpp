@@ -1,8 +1,7 @@
 #include <torch/torch.h>
 
+#include "engine/kernels/worker_pool.hpp"
 #include "engine/slots/kinds_house.hpp"
-
-#include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>
 
@@ -59,10 +58,10 @@ TEST_CASE("a row with modules of any kind has the same bits alone, in a batch, i
           "[engine][slots][B17]") {
     const std::string name = GENERATE(from_range(golden::models()));
     const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
-    const int threads = at::get_num_threads();
+    const int threads = worker_threads();
     KindsHouse house(name, false, dtype);
     const std::vector<KindsSequence> all = everybody(house);
-    at::set_num_threads(1);
+    set_worker_threads(1);
     std::vector<torch::Tensor> alone;
     for (const KindsSequence& one : all) {
         house.forget();
@@ -76,7 +75,7 @@ TEST_CASE("a row with modules of any kind has the same bits alone, in a batch, i
         CHECK(torch::equal(alone[i], base) == all[i].slots.empty());
     }
     for (const int turn : {0, 1, 2}) {
-        at::set_num_threads(turn == 0 ? 1 : 2);
+        set_worker_threads(turn == 0 ? 1 : 2);
         house.forget();
         std::vector<KindsSequence> running = all;
         if (turn == 1) std::reverse(running.begin(), running.end());
@@ -106,7 +105,7 @@ TEST_CASE("a row with modules of any kind has the same bits alone, in a batch, i
         }
         for (const KindsSequence& one : running) REQUIRE(one.left() == 0);
     }
-    at::set_num_threads(threads);
+    set_worker_threads(threads);
 }
 
 TEST_CASE("kernels and libtorch give the same logits for every kind of module", "[engine][slots]") {
