@@ -152,6 +152,35 @@ class Modules(TinyServerTest):
         self.assertEqual((status, body["error"]["type"]), (404, "NotFoundError"))
         self.assertIn("newcomer", body["error"]["message"])
 
+    def test_a_name_that_moves_to_another_content_never_answers_from_the_first_one_s_cache(self):
+        """Case A1 over HTTP, and the same for a module that is replaced in place."""
+        for number in (11, 12):
+            write_module(self.model, self.root / f"content{number}", seed=number)
+        prompt = prompt_of(5, 70)
+
+        def answer(name):
+            body = self.complete(name, prompt, attune={"cold": "wait"})
+            return body["choices"][0]["text"], body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        for name, number in (("alone11", 11), ("alone12", 12)):
+            self.assertEqual(self.load(name, self.root / f"content{number}")[0], 200)
+        # A salt of its own, so that these leave nothing for the others.
+        expected = {number: self.complete(f"alone{number}", prompt, attune={"cold": "wait"}, cache_salt="apart")
+                    ["choices"][0]["text"] for number in (11, 12)}
+        self.assertNotEqual(expected[11], expected[12])
+        self.assertEqual(self.load("moving", self.root / "content11")[0], 200)
+        self.assertEqual(answer("moving"), (expected[11], 0))
+        self.assertEqual(answer("moving"), (expected[11], 64))
+        self.unload("moving")
+        self.assertEqual(self.load("moving", self.root / "content12")[0], 200)
+        self.assertEqual(answer("moving"), (expected[12], 0))
+        self.assertEqual(self.load("moving", self.root / "content11", load_inplace=True)[0], 200)
+        self.assertEqual(answer("moving"), (expected[11], 64))
+        self.assertEqual(self.load("moving", self.root / "content12", load_inplace=True)[0], 200)
+        self.assertEqual(answer("moving"), (expected[12], 64))
+        for name in ("moving", "alone11", "alone12"):
+            self.unload(name)
+
     def test_a_module_of_some_layers_is_listed_with_those(self):
         shutil.copytree(TEST_DATA / "golden" / "adapters" / "llama_gqa_tied" / "lora_regex_l1", self.root / "upper")
         self.assertEqual(self.load("upper", self.root / "upper")[0], 200)
