@@ -29,7 +29,7 @@ std::string salt_of(const std::vector<JobModule>& modules, std::string_view salt
 }  // namespace
 
 std::vector<CacheWeights> cache_weights(const SequenceModules& acting, const std::vector<JobModule>& modules,
-                                        const FindResident& find, ApplyMode apply, std::string_view salt) {
+                                        const FindResident& find, std::string_view salt) {
     const int virtual_tokens = acting.virtual_tokens.count;
     std::set<int> begins{0};
     for (const SequenceModule& module : acting.list) begins.insert(virtual_tokens > 0 ? 0 : module.from);
@@ -47,9 +47,8 @@ std::vector<CacheWeights> cache_weights(const SequenceModules& acting, const std
         }
         // Without modules there is nothing to combine.
         const Combine combine = list.empty() ? Combine::sequence : acting.combine;
-        out.push_back({begin, std::to_string(static_cast<int>(apply)) + ' ' +
-                                  std::to_string(static_cast<int>(combine)) + ' ' + std::to_string(virtual_tokens) +
-                                  ' ' + list + salt_of(modules, salt)});
+        out.push_back({begin, std::to_string(static_cast<int>(combine)) + ' ' + std::to_string(virtual_tokens) + ' ' +
+                                  list + salt_of(modules, salt)});
     }
     return out;
 }

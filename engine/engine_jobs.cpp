@@ -152,8 +152,7 @@ Result<SequenceModules> EngineImpl::acting(const Job& job, const std::vector<Job
         return Resident{slots_.module(slot), prefix != prefixes_.end() ? &prefix->second : nullptr};
     };
     auto out = acting_modules(job.prompt, modules, job.combine, find);
-    if (out && options_.prefix_cache)
-        out->cache_weights = cache_weights(*out, modules, find, ApplyMode::batched, job.cache_salt);
+    if (out && options_.prefix_cache) out->cache_weights = cache_weights(*out, modules, find, job.cache_salt);
     return out;
 }
 

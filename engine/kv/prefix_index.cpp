@@ -11,6 +11,7 @@ PrefixIndex::Key PrefixIndex::key_of(const BlockKey& key, std::int64_t weights) 
     Key out;
     out.parent = key.parent ? value_of(*key.parent) : -1;
     out.weights = weights;
+    out.apply = key.apply;
     std::ranges::copy(key.tokens, out.tokens.begin());
     return out;
 }
@@ -75,7 +76,7 @@ std::vector<BlockId> PrefixIndex::forget(BlockId block) {
     for (std::size_t i = 0; i < family.size(); ++i) {
         const std::int32_t parent = value_of(family[i]);
         // Key{parent} lies before all of this parent's children.
-        for (auto child = by_key_.lower_bound(Key{parent, -1, {}});
+        for (auto child = by_key_.lower_bound(Key{.parent = parent});
              child != by_key_.end() && child->first.parent == parent; ++child)
             family.push_back(child->second);
     }

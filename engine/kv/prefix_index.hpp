@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attune/ids.hpp"
+#include "attune/token_event.hpp"
 #include "engine/kv/block_size.hpp"
 
 #include <array>
@@ -19,9 +20,10 @@ namespace attune {
 
 /// What a full block of keys and values follows from. Equal keys are equal bits.
 struct BlockKey {
-    std::optional<BlockId> parent;    ///< the cached block before it; none: its chain begins here
-    std::string_view weights;         ///< everything but the tokens: modules, apply mode, salt
-    std::span<const TokenId> tokens;  ///< [kBlockTokens]
+    std::optional<BlockId> parent;         ///< the cached block before it; none: its chain begins here
+    std::string_view weights;              ///< the modules and their weights, and the salt
+    std::span<const TokenId> tokens;       ///< [kBlockTokens]
+    ApplyMode apply = ApplyMode::batched;  ///< how the modules were put on the base
 };
 
 /// Which full blocks can be shared by whom: a trie over blocks. Ids only, no tensor and no owner: who holds a block is
@@ -58,6 +60,7 @@ private:
     struct Key {
         std::int32_t parent = -1;   // -1: none
         std::int64_t weights = -1;  // a number for their text, never used twice; -1 never occurs
+        ApplyMode apply = ApplyMode::batched;
         std::array<TokenId, kBlockTokens> tokens = {};
         friend auto operator<=>(const Key&, const Key&) = default;
     };

@@ -31,7 +31,8 @@ Sequence::Sequence(const Sequence& other, int choice)
       blocks_(other.blocks_.fork()),
       cached_blocks_(other.cached_blocks_),
       cached_tokens_(other.cached_tokens_),
-      caching_(other.caching_) {
+      caching_(other.caching_),
+      cache_apply_(other.cache_apply_) {
     order_.choice = choice;
 }
 
@@ -104,7 +105,7 @@ auto Sequence::with_key(int block, std::optional<BlockId> parent, Use use) const
     for (int i = 0; i < kBlockTokens; ++i) tokens[static_cast<std::size_t>(i)] = token_at(first + i);
     const auto behind = std::find_if(modules_.cache_weights.rbegin(), modules_.cache_weights.rend(),
                                      [&](const CacheWeights& weights) { return weights.from < first + kBlockTokens; });
-    return use(BlockKey{parent, behind->text, tokens});
+    return use(BlockKey{parent, behind->text, tokens, cache_apply_});
 }
 
 std::optional<BlockId> Sequence::find_cached(int block, std::optional<BlockId> parent) const {
@@ -135,7 +136,13 @@ void Sequence::cache_blocks() {
     }
 }
 
-void Sequence::stop_caching() { caching_ = !has_blocks(); }
+void Sequence::set_apply(ApplyMode mode) {
+    if (mode != std::exchange(cache_apply_, mode)) stop_caching();
+}
+
+void Sequence::stop_caching() {
+    if (has_blocks()) caching_ = false;
+}
 
 void Sequence::advance(int rows) {
     ATTUNE_ASSERT(rows > 0 && rows <= pending());

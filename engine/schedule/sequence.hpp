@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attune/ids.hpp"
+#include "attune/token_event.hpp"
 #include "engine/kv/block_table.hpp"
 #include "engine/schedule/batch.hpp"
 
@@ -116,6 +117,9 @@ public:
     /// Neither gives blocks to the cache nor takes any until it restarts: what it has computed is not what its weights
     /// would make now.
     void stop_caching();
+    /// How its modules will be put on the base. Blocks are shared within one mode; what is begun in one and goes on in
+    /// another is nobody else's from there on.
+    void set_apply(ApplyMode mode);
     bool can_cache() const { return caching_ && !modules_.cache_weights.empty(); }
     /// Real tokens that the cache saved since it (re)started.
     int cached_tokens() const { return cached_tokens_; }
@@ -154,6 +158,7 @@ private:
     int cached_blocks_ = 0;  // of blocks_, from the start: those in the cache, and a prefix's before them
     int cached_tokens_ = 0;
     bool caching_ = true;
+    ApplyMode cache_apply_ = ApplyMode::batched;
 };
 
 }  // namespace attune

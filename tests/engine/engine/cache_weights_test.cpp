@@ -25,11 +25,11 @@ struct Slots {
     }
 
     std::vector<CacheWeights> of(const std::vector<JobModule>& list, Combine combine = Combine::sequence,
-                                 const std::string& salt = "", ApplyMode apply = ApplyMode::batched) const {
+                                 const std::string& salt = "") const {
         const FindResident find = [this](SlotId slot) { return Resident{&modules.at(slot), nullptr}; };
         auto acting = acting_modules(prompt, list, combine, find);
         REQUIRE(acting);
-        return cache_weights(*acting, list, find, apply, salt);
+        return cache_weights(*acting, list, find, salt);
     }
 
     std::map<SlotId, Module> modules;
@@ -44,7 +44,7 @@ StateLayer state_layer() {
 
 }  // namespace
 
-TEST_CASE("cached blocks are kept apart by content, weight, order, mode and salt, not by name or slot", "[engine]") {
+TEST_CASE("cached blocks are kept apart by content, weight, order and salt, not by name or slot", "[engine]") {
     Slots slots;
     const SlotId a = slots.put("aaaa");
     const SlotId a_elsewhere = slots.put("aaaa");
@@ -73,8 +73,6 @@ TEST_CASE("cached blocks are kept apart by content, weight, order, mode and salt
         slots.of({use(b), use(a)}),
         slots.of({}, Combine::sequence, "salt"),
         slots.of({use(a)}, Combine::sequence, "salt"),
-        slots.of({}, Combine::sequence, "", ApplyMode::merged),
-        slots.of({use(a)}, Combine::sequence, "", ApplyMode::merged),
         slots.of({Slots::use(a, 1, {"ann"})}),
         slots.of({Slots::use(a, 1, {"bob"})}),
         slots.of({Slots::use(a, 1, {"ann", "bob"})}),

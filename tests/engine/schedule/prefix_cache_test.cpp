@@ -328,6 +328,37 @@ TEST_CASE("what runs while everything is forgotten is not shared until it starts
     CHECK(house.wrong == 0);
 }
 
+TEST_CASE("blocks are shared within one apply mode, and those begun in one and gone on in another by nobody",
+          "[engine][schedule]") {
+    House house({.max_sequences = 4, .step_tokens = 20}, 16);
+    const auto add = [&](int id, ApplyMode mode) {
+        Sequence& added = house.add({.id = id, .cache_weights = under("w"), .tokens = token_run(40)});
+        added.set_apply(mode);
+        return &added;
+    };
+    add(1, ApplyMode::batched);
+    for (int i = 0; i < 2; ++i) house.step();
+    house.finish(1);
+    Sequence* const mixed = add(2, ApplyMode::merged);
+    CHECK(house.step() == Chosen{{2, 20}});
+    mixed->set_apply(ApplyMode::batched);
+    CHECK(house.step() == Chosen{{2, 20}});
+    CHECK(house.pool.cached_blocks() == 2);
+    house.scheduler.requeue(*mixed);
+    mixed->set_apply(ApplyMode::merged);
+    CHECK(house.step() == Chosen{{2, 20}});
+    house.step();
+    house.step();
+    CHECK(house.pool.cached_blocks() == 4);
+    house.finish(2);
+    for (const ApplyMode mode : {ApplyMode::merged, ApplyMode::batched}) {
+        add(3, mode);
+        CHECK(house.step() == Chosen{{3, 8}});
+        house.finish(3);
+    }
+    CHECK(house.wrong == 0);
+}
+
 TEST_CASE("whatever comes and goes, no block is lost, lent twice or read in another context", "[engine][schedule]") {
     std::mt19937 random(7);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
