@@ -375,6 +375,14 @@ TEST_CASE("after the cache is dropped nothing of before is found, not even what 
     CHECK(house.all_free());
     CHECK(cached(*ask(house, prompt)) == 0);
     CHECK(cached(*ask(house, prompt)) == 48);
+
+    // Also of a prompt that was half read and in nobody's cache yet.
+    GoldenHouse slow(kModel, {.step_tokens = 20});
+    slow.add(prompt, GoldenHouse::greedy(3));
+    slow.engine->step();
+    slow.engine->drop_prefix_cache();
+    REQUIRE(slow.run());
+    CHECK(slow.engine->stats().cached_blocks == 0);
 }
 
 TEST_CASE("blocks of a request that ended non_finite are not shared", "[engine][prefix]") {
