@@ -50,6 +50,44 @@ def renumber(post_processor, ids):
         special["ids"] = [ids[token] for token in special["tokens"]]
 
 
+def added(number, content):
+    return {"id": number, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+            "special": True}
+
+
+def framed(before, after):
+    """Tokens around a text, as a post-processor."""
+    parts = [{"SpecialToken": {"id": name, "type_id": 0}} for name in before] + [{"Sequence": {"id": "A", "type_id": 0}}]
+    parts += [{"SpecialToken": {"id": name, "type_id": 0}} for name in after]
+    return {"type": "TemplateProcessing", "single": parts, "pair": [],
+            "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]}
+                               for name, number in {**before, **after}.items()}}
+
+
+PIECES = ["<pad>", "</s>", "<unk>", "\u2581", "a", "b", "s", "<", "/", ">", "\u2581a", "ab", "12", "\u2581He", "llo"]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "he", "##llo", "##a", "[", "]", "cls", "##s", "1", "##2", ",", "\u4f60"]
+OTHER_TOKENIZERS = {
+    "unigram": {"added_tokens": [added(0, "<pad>"), added(1, "</s>"), added(2, "<unk>")],
+                "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"},
+                                                                                      "content": " "}]},
+                "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+                "post_processor": framed({}, {"</s>": 1}),
+                "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+                "model": {"type": "Unigram", "unk_id": 2, "byte_fallback": False,
+                          "vocab": [[piece, -number / 4] for number, piece in enumerate(PIECES)]}},
+    "unigram_bytes": {"added_tokens": [added(1, "</s>")], "decoder": {"type": "ByteFallback"},
+                      "model": {"type": "Unigram", "unk_id": 2, "byte_fallback": True,
+                                "vocab": [[piece, -1.5] for piece in PIECES] + [[f"<0x{byte:02X}>", -9.0] for byte in range(256)]}},
+    "word_piece": {"added_tokens": [added(number, WORDS[number]) for number in range(4)],
+                   "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+                                  "lowercase": True},
+                   "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": framed({"[CLS]": 2}, {"[SEP]": 3}),
+                   "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+                   "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                             "max_input_chars_per_word": 20, "vocab": {word: number for number, word in enumerate(WORDS)}}},
+}
+
+
 def templates(parity):
     for folder in sorted((parity / "chat_templates").iterdir()):
         if not folder.is_dir():
@@ -251,9 +289,12 @@ def seeds(parity):
     for name in TOKENIZERS:
         config = cut_tokenizer(json.loads((parity / "tokenizers" / name / "tokenizer.json").read_text()))
         yield f"tokenizer/{name}", json.dumps(config, ensure_ascii=False) + "\0" + TEXT
+    for name, config in OTHER_TOKENIZERS.items():
+        yield f"tokenizer/{name}", json.dumps(config, ensure_ascii=False) + "\0" + TEXT
     texts = [TEXT, "don't stop  \r\n\r\n x=1;\n", "<|endoftext|><s>[INST] a</s>", "日本語テキスト 한국어", "e\u0301\u200d🏳️‍🌈 \u00a0"]
-    for number, text in enumerate(texts * len(TOKENIZERS)):
-        yield f"text/{number}", chr(number % len(TOKENIZERS)) + text
+    count = len(TOKENIZERS) + len(OTHER_TOKENIZERS)
+    for number, text in enumerate(texts * count):
+        yield f"text/{number}", chr(number % count) + text
     yield from ((f"chat_template/{name}", text) for name, text in templates(parity))
     for folder, items in (("request", REQUESTS), ("module_config", CONFIGS)):
         yield from ((f"{folder}/{number}", json.dumps(item)) for number, item in enumerate(items))
