@@ -72,6 +72,7 @@ RouteResult find_route(std::string_view method, std::string_view target) {
         std::string name;
         if (!matches(row.path, segments, name)) continue;
         if (row.method == method || (row.method == "GET" && method == "HEAD")) {
+            result.allow.clear();  // of a row above with another method
             result.match = RouteMatch{row.id,
                                       row.access,
                                       row.method == "POST",

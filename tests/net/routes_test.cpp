@@ -23,6 +23,11 @@ TEST_CASE("a wrong method gets the methods of its path, a wrong path nothing", "
     CHECK(find_route("GET", "/v1/completions").allow == "POST");
     CHECK(find_route("PUT", "/v1/audit").allow == "GET, POST");
     CHECK(find_route("HEAD", "/health").match);
+    for (const char* method : {"GET", "POST"}) {
+        const auto audit = find_route(method, "/v1/audit");
+        CHECK(audit.match);
+        CHECK(audit.allow.empty());
+    }
     for (const auto* path : {"/", "/v1", "/v1/completions/", "/v1/modules/x", "/v1/modules/x/explode", "//health",
                              "/health/..", "/%68ealth/x", "http://evil/health", "*", "/v1/routes"}) {
         const auto result = find_route("GET", path);
