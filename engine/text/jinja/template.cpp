@@ -2,6 +2,7 @@
 
 #include "engine/text/jinja/error.hpp"
 #include "engine/text/jinja/operations.hpp"
+#include "engine/text/unicode.hpp"
 
 #include <algorithm>
 
@@ -16,6 +17,7 @@ bool comes_before(std::string_view left, std::string_view right) {
 }  // namespace
 
 std::variant<Template, TemplateError> Template::parse(std::string_view source) {
+    if (!is_valid_utf8(source)) return TemplateError{"UnicodeDecodeError", "the template is not valid UTF-8"};
     try {
         Template made;
         made.arena_ = std::make_unique<Arena>();

@@ -85,6 +85,11 @@ TEST_CASE("names lead to the innermost block that has assigned them", "[engine][
     CHECK(outcome_of("{% for i in [3, 4] if i > 3 %}{{ loop.index }}{{ i }}{% endfor %}") == "14");
 }
 
+TEST_CASE("a template that is not UTF-8 is refused", "[engine][text][jinja]") {
+    for (const std::string bad : {"\xFF", "\xA0\xA0", "\xC3", "\xE2\x80"})
+        CHECK(outcome_of("{{ 'a' }}" + bad + "{%- if 1 %}{% endif %}") == "UnicodeDecodeError");
+}
+
 TEST_CASE("recursion and nesting end in an error", "[engine][text][jinja][E4]") {
     CHECK(outcome_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}") == "RecursionError");
     CHECK(outcome_of("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}") == "RecursionError");
