@@ -180,6 +180,9 @@ TEST_CASE("ill-formed UTF-8 is refused with its line, wherever it stands", "[con
 
 TEST_CASE("a fault of TOML itself is named with its line", "[config][settings]") {
     CHECK_THAT(refusal("[server]\nport = = 1\n"), Contains("attune.toml, line 2: not valid TOML"));
+    for (const char* broken :
+         {"[ = [\"a\"]\n", "[[ = 1\n", "a = { = 1 }\n", "a. = 1\n", "[a. = 1]\n", "a = { b. = 1 }\n"})
+        CHECK_THAT(refusal(broken), Contains("attune.toml, line 1: not valid TOML"));
     CHECK_THAT(refusal("[server]\nport = 1\nport = 2\n"), Contains("attune.toml, line 3: not valid TOML"));
 }
 
