@@ -1,6 +1,7 @@
 """Keys, and modules that cannot be loaded: each hurts only who asked."""
 import concurrent.futures
 import hashlib
+import json
 import shutil
 import signal
 import tempfile
@@ -21,7 +22,11 @@ class Keys(unittest.TestCase):
         hashed = hashlib.sha256(b"boss-key").hexdigest()
         keys = root / "keys.toml"
         keys.write_text(f'client = ["plain-key", {{ key = "named-key", name = "ann" }}]\nadmin = ["sha256:{hashed}"]\n')
-        cls.server = Server(model, modules=[make_modules(model, root / "modules", 1)], model_id=TINY_ID,
+        modules = make_modules(model, root / "modules", 1)
+        shutil.copytree(modules / "m0", modules / "hers" / "adapter")  # m0's content, but ann's
+        (modules / "hers" / "module_config.json").write_text(json.dumps(
+            {"format": 1, "name": "hers", "adapter": {"path": "adapter"}, "serving": {"owner": "ann"}}))
+        cls.server = Server(model, modules=[modules], model_id=TINY_ID,
                             settings=[f"server.keys_file={keys}"])
         cls.addClassCleanup(cls.server.kill)
 
@@ -53,6 +58,17 @@ class Keys(unittest.TestCase):
             self.assertEqual(self.call("plain-key", method, path, {} if method == "POST" else None)[0], 403, path)
         self.assertEqual(self.call("boss-key", "GET", "/metrics")[0], 200)
         self.assertEqual(self.call("boss-key", "POST", "/v1/audit", {})[0], 200)
+
+    def test_the_cache_of_an_owner_s_module_is_the_owner_s(self):
+        def cached(key, model):
+            status, body, _ = self.call(key, "POST", "/v1/completions", {
+                "model": model, "prompt": prompt_of(3, 50), "max_tokens": 2, "attune": {"cold": "wait"}})
+            return body["usage"]["prompt_tokens_details"]["cached_tokens"] if status == 200 else status
+
+        self.assertEqual([cached("named-key", "hers"), cached("named-key", "hers")], [0, 48])
+        self.assertEqual(cached("plain-key", "hers"), 404)
+        self.assertEqual([cached("plain-key", "m0"), cached("plain-key", "m0")], [0, 48])
+        self.assertEqual(cached("boss-key", "hers"), 48)
 
     def test_health_and_ready_stay_open(self):
         self.assertEqual([self.call(None, "GET", path)[0] for path in ("/health", "/ready")], [200, 200])
