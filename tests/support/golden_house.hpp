@@ -17,7 +17,7 @@
 
 namespace attune {
 
-/// A real engine over one of the tiny golden models, in float32.
+/// A real engine over one of the tiny golden models, in float32 unless told.
 struct GoldenHouse {
     struct Size {
         int step_tokens = 512;
@@ -25,6 +25,7 @@ struct GoldenHouse {
         int blocks = 0;  ///< 0: the engine's choice
         std::vector<TokenId> end_tokens = {};
         bool prefix_cache = true;
+        std::string dtype = "f32";  ///< of weights, cache and slots
     };
 
     explicit GoldenHouse(const std::string& model_name) : GoldenHouse(model_name, Size{}) {}
@@ -32,8 +33,8 @@ struct GoldenHouse {
         EngineOptions options;
         options.model = golden::model_folder(model);
         options.device = "cpu";
-        options.dtype = "f32";
-        options.slot_dtype = "f32";
+        options.dtype = size.dtype;
+        options.slot_dtype = size.dtype;
         options.step_tokens = size.step_tokens;
         options.max_sequences = size.max_sequences;
         options.module_bytes = 8 << 20;

@@ -91,6 +91,23 @@ TEST_CASE("a prompt asked again is read from the cache, at any chunking, to the 
     }
 }
 
+TEST_CASE("in bfloat16 a hit has the bits of the whole prompt, too", "[engine][golden][prefix]") {
+    for (const std::string& model : golden::models()) {
+        const auto prompt = long_prompt(model, 70);
+        for (const char* const name : {"base", "lora_r4", "prefix5"}) {
+            INFO(model << " " << name);
+            GoldenHouse plain(model, {.prefix_cache = false, .dtype = "bf16"});
+            const Bits expected = bits_of(*ask(plain, prompt, plain.modules_of(name), 24));
+            GoldenHouse house(model, {.step_tokens = 13, .dtype = "bf16"});
+            for (const bool hit : {false, true}) {
+                const auto sink = ask(house, prompt, house.modules_of(name), 24);
+                CHECK(bits_of(*sink) == expected);
+                CHECK((cached(*sink) > 0) == hit);
+            }
+        }
+    }
+}
+
 TEST_CASE("a module of every kind has the bits it has without a cache", "[engine][golden][prefix]") {
     for (const std::string& model : golden::models()) {
         const auto prompt = long_prompt(model, 40);
