@@ -1,106 +1,10 @@
-// Cached blocks in the life of sequences. Keys and values are hashes here: each position's of all that it follows from,
-// so a block taken over from anybody else's context shows at once.
+// Cached blocks in the life of sequences.
 
-#include "engine/kv/block_size.hpp"
-#include "engine/schedule/scheduler.hpp"
-#include "support/sequences.hpp"
+#include "cached_house.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <array>
-#include <map>
-#include <random>
-#include <set>
-#include <string>
-
 using namespace attune;
-
-namespace {
-
-using Chosen = std::vector<std::pair<int, int>>;
-
-int id_of(const Sequence& sequence) { return static_cast<int>(value_of(sequence.request())); }
-
-std::vector<CacheWeights> under(std::string text) { return {{0, std::move(text)}}; }
-
-/// What a position's keys and values would be: all tokens so far, each with the weights at its place.
-std::vector<std::uint64_t> contents_of(const Sequence& sequence, int positions) {
-    std::vector<std::uint64_t> contents;
-    std::uint64_t hash = 17;
-    for (int position = 0; position < positions; ++position) {
-        std::string weights;
-        for (const CacheWeights& at : sequence.modules().cache_weights)
-            if (at.from <= position) weights = at.text;
-        hash = hash * 1099511628211ULL + std::hash<std::string>{}(weights);
-        hash = hash * 1099511628211ULL + static_cast<std::uint64_t>(sequence.token_at(position));
-        contents.push_back(hash);
-    }
-    return contents;
-}
-
-struct House {
-    House(SchedulerLimits limits, int blocks)
-        : pool(blocks), scheduler(limits, pool), kv(static_cast<std::size_t>(blocks)) {}
-
-    Sequence& add(SequenceSpec spec) {
-        const int id = spec.id;
-        sequences[id] = make_sequence(pool, std::move(spec));
-        scheduler.add(*sequences[id]);
-        return *sequences[id];
-    }
-    void finish(int id) {
-        scheduler.remove(*sequences.at(id));
-        sequences.erase(id);
-    }
-
-    std::uint64_t& at(const Sequence& sequence, int position) {
-        const BlockId block = sequence.blocks().blocks()[static_cast<std::size_t>(position / kBlockTokens)];
-        return kv[static_cast<std::size_t>(value_of(block))][static_cast<std::size_t>(position % kBlockTokens)];
-    }
-
-    /// One step; counts every position that holds what another context left there, and every write into a block that is
-    /// not the sequence's alone.
-    Chosen step() {
-        const StepPlan& plan = scheduler.plan();
-        preempted += static_cast<int>(plan.preempted.size());
-        const auto before = kv;
-        for (const BlockCopy& copy : plan.copies)
-            kv[static_cast<std::size_t>(value_of(copy.to))] = before[static_cast<std::size_t>(value_of(copy.from))];
-        Chosen chosen;
-        for (const ScheduledRows& rows : plan.rows) {
-            Sequence& sequence = *rows.sequence;
-            const int end = sequence.computed() + rows.rows;
-            const auto contents = contents_of(sequence, end);
-            for (int position = 0; position < end; ++position) {
-                std::uint64_t& value = at(sequence, position);
-                if (position < sequence.computed()) {
-                    wrong += value != contents[static_cast<std::size_t>(position)];
-                    continue;
-                }
-                const BlockId block = sequence.blocks().blocks()[static_cast<std::size_t>(position / kBlockTokens)];
-                wrong += pool.owners(block) != 1 || pool.is_cached(block);
-                value = contents[static_cast<std::size_t>(position)];
-            }
-            chosen.emplace_back(id_of(sequence), rows.rows);
-        }
-        for (const ScheduledRows& rows : plan.rows) {
-            rows.sequence->advance(rows.rows);
-            if (rows.sequence->pending() > 0) continue;
-            rows.sequence->cache_blocks();
-            rows.sequence->append(7);
-        }
-        return chosen;
-    }
-
-    BlockPool pool;
-    Scheduler scheduler;
-    std::vector<std::array<std::uint64_t, kBlockTokens>> kv;
-    std::map<int, std::unique_ptr<Sequence>> sequences;
-    int preempted = 0;
-    int wrong = 0;
-};
-
-}  // namespace
 
 TEST_CASE("a prompt that was read before is computed from its last full block on, at least one token of it",
           "[engine][schedule]") {
@@ -110,7 +14,7 @@ TEST_CASE("a prompt that was read before is computed from its last full block on
     for (const Row& row : {Row{40, 40, 8}, Row{40, 33, 1}, Row{40, 32, 16}, Row{40, 17, 1}, Row{40, 16, 16},
                            Row{15, 15, 15}, Row{16, 40, 24}, Row{40, 100, 68}, Row{1, 1, 1}}) {
         INFO(row.before << " tokens, then " << row.now);
-        House house({.max_sequences = 4, .step_tokens = 200}, 16);
+        CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
         house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(row.before)});
         house.step();
         house.finish(1);
@@ -122,7 +26,7 @@ TEST_CASE("a prompt that was read before is computed from its last full block on
 }
 
 TEST_CASE("other weights or no weights named find nothing", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
     house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(40)});
     house.step();
     house.finish(1);
@@ -138,7 +42,7 @@ TEST_CASE("blocks that end before the weights change are shared with whoever has
           "[engine][schedule]") {
     for (const auto& [from, computed] : std::map<int, int>{{5, 60}, {16, 44}, {31, 44}, {32, 28}, {47, 28}, {48, 12}}) {
         INFO("from position " << from);
-        House house({.max_sequences = 4, .step_tokens = 200}, 16);
+        CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
         house.add({.id = 1, .cache_weights = under("base"), .tokens = token_run(60)});
         house.step();
         house.finish(1);
@@ -156,7 +60,7 @@ TEST_CASE("blocks that end before the weights change are shared with whoever has
 }
 
 TEST_CASE("an answer is cached with its prompt, so the next turn begins behind it", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
     const Sequence& first = house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(20)});
     for (int i = 0; i < 30; ++i) house.step();
     std::vector<TokenId> next(first.tokens().begin(), first.tokens().end());
@@ -168,7 +72,7 @@ TEST_CASE("an answer is cached with its prompt, so the next turn begins behind i
 }
 
 TEST_CASE("positions whose logits are wanted are computed, and fill the cache", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
     house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(40)});
     house.step();
     house.finish(1);
@@ -181,7 +85,7 @@ TEST_CASE("positions whose logits are wanted are computed, and fill the cache", 
 }
 
 TEST_CASE("a prompt in the middle of being read takes what another one finished meanwhile", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 50}, 32);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 50}, 32);
     house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(90)});
     const Sequence& second = house.add({.id = 2, .cache_weights = under("w"), .tokens = token_run(90)});
     CHECK(house.step() == Chosen{{1, 50}});
@@ -194,7 +98,7 @@ TEST_CASE("a prompt in the middle of being read takes what another one finished 
 }
 
 TEST_CASE("prompts read side by side keep one copy of their blocks", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 32);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 32);
     for (int id = 1; id <= 4; ++id) house.add({.id = id, .cache_weights = under("w"), .tokens = token_run(40)});
     CHECK(house.step() == Chosen{{1, 40}, {2, 40}, {3, 40}, {4, 40}});
     CHECK(house.pool.cached_blocks() == 2);
@@ -205,7 +109,7 @@ TEST_CASE("prompts read side by side keep one copy of their blocks", "[engine][s
 
 TEST_CASE("room is counted with what is cached: held blocks are not needed twice, resting ones are free",
           "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 6);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 6);
     const Sequence& first = house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(60)});
     house.step();
     CHECK(first.missing_blocks() == 0);
@@ -226,7 +130,7 @@ TEST_CASE("room is counted with what is cached: held blocks are not needed twice
 }
 
 TEST_CASE("a preempted sequence finds its own blocks again", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 8);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 8);
     house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(40)});
     house.add({.id = 2, .cache_weights = under("w"), .tokens = token_run(40, 500)});
     house.step();
@@ -240,7 +144,7 @@ TEST_CASE("a preempted sequence finds its own blocks again", "[engine][schedule]
 
 TEST_CASE("under other modules a sequence looks under their key and leaves its blocks under the old one",
           "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
     house.add({.id = 1, .cache_weights = under("module"), .tokens = token_run(40)});
     house.step();
     house.finish(1);
@@ -259,7 +163,7 @@ TEST_CASE("under other modules a sequence looks under their key and leaves its b
 TEST_CASE("behind a prefix caching begins where its full blocks end", "[engine][schedule]") {
     for (const auto& [prefix_tokens, computed] : std::map<int, int>{{5, 13}, {16, 8}, {20, 12}}) {
         INFO("a prefix of " << prefix_tokens);
-        House house({.max_sequences = 4, .step_tokens = 200}, 16);
+        CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
         BlockTable prefix(house.pool);
         REQUIRE(prefix.grow_to(prefix_tokens));
         const SequenceSpec spec{.virtual_tokens = {prefix_tokens, &prefix}, .cache_weights = under("prefix")};
@@ -288,7 +192,7 @@ TEST_CASE("behind a prefix caching begins where its full blocks end", "[engine][
 }
 
 TEST_CASE("a soft prompt's positions are cached like tokens and not counted as such", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
     house.add({.id = 1, .virtual_tokens = {20, nullptr}, .cache_weights = under("w"), .tokens = token_run(40)});
     CHECK(house.step() == Chosen{{1, 60}});
     const Sequence& again =
@@ -299,7 +203,7 @@ TEST_CASE("a soft prompt's positions are cached like tokens and not counted as s
 }
 
 TEST_CASE("a rollback into a cached block writes into a copy of it", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 200}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 200}, 16);
     Sequence& sequence = house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(20)});
     for (int i = 0; i < 14; ++i) house.step();
     CHECK(house.pool.cached_blocks() == 2);
@@ -313,7 +217,7 @@ TEST_CASE("a rollback into a cached block writes into a copy of it", "[engine][s
 }
 
 TEST_CASE("what runs while everything is forgotten is not shared until it starts again", "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 30}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 30}, 16);
     Sequence& sequence = house.add({.id = 1, .cache_weights = under("w"), .tokens = token_run(40)});
     house.step();
     house.pool.forget_all();
@@ -330,7 +234,7 @@ TEST_CASE("what runs while everything is forgotten is not shared until it starts
 
 TEST_CASE("blocks are shared within one apply mode, and those begun in one and gone on in another by nobody",
           "[engine][schedule]") {
-    House house({.max_sequences = 4, .step_tokens = 20}, 16);
+    CachedHouse house({.max_sequences = 4, .step_tokens = 20}, 16);
     const auto add = [&](int id, ApplyMode mode) {
         Sequence& added = house.add({.id = id, .cache_weights = under("w"), .tokens = token_run(40)});
         added.set_apply(mode);
@@ -357,85 +261,4 @@ TEST_CASE("blocks are shared within one apply mode, and those begun in one and g
         house.finish(3);
     }
     CHECK(house.wrong == 0);
-}
-
-TEST_CASE("whatever comes and goes, no block is lost, lent twice or read in another context", "[engine][schedule]") {
-    std::mt19937 random(7);
-    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-    for (int round = 0; round < 12; ++round) {
-        House house({.max_sequences = 4, .step_tokens = 5 + below(60)}, 14);
-        const auto some_weights = [&](int prompt) -> std::vector<CacheWeights> {
-            const int from = 1 + below(prompt);
-            switch (below(5)) {
-                case 0:
-                    return under("base");
-                case 1:
-                    return under("module");
-                case 2:
-                    return {};
-                default:
-                    return {{0, "base"}, {from, "late at " + std::to_string(from)}};
-            }
-        };
-        const auto some_tokens = [&](int count) {
-            // Few different beginnings, then tokens of two kinds.
-            std::vector<TokenId> tokens = token_run(count, below(2));
-            for (int i = 16 * (1 + below(4)); i < count; ++i) tokens[static_cast<std::size_t>(i)] = below(2);
-            return tokens;
-        };
-        int next = 1;
-        for (int turn = 0; turn < 400; ++turn) {
-            const int what = below(24);
-            if (what < 5 && house.sequences.size() < 6) {
-                const int count = 1 + below(90);
-                house.add({.id = next++,
-                           .priority = below(3),
-                           .cache_weights = some_weights(count),
-                           .tokens = some_tokens(count)});
-            }
-            std::vector<int> ids;
-            for (const auto& [id, sequence] : house.sequences) ids.push_back(id);
-            if (!ids.empty()) {
-                const int id = ids[static_cast<std::size_t>(below(static_cast<int>(ids.size())))];
-                Sequence& sequence = *house.sequences.at(id);
-                if (what == 5 || sequence.length() > 150) {
-                    house.finish(id);
-                } else if (what == 6) {
-                    SequenceModules modules;
-                    modules.cache_weights = some_weights(sequence.prompt_tokens());
-                    house.scheduler.requeue(sequence);
-                    sequence.restart(modules);
-                } else if (what == 7) {
-                    const int most = static_cast<int>(sequence.generated().size());
-                    if (most > 1) {
-                        sequence.rollback(below(most));
-                        sequence.append(below(3));
-                    }
-                } else if (what == 8) {
-                    const std::vector<BlockId> held(sequence.blocks().blocks().begin(),
-                                                    sequence.blocks().blocks().end());
-                    house.finish(id);
-                    house.pool.forget(held);
-                } else if (what == 9 && below(4) == 0) {
-                    house.pool.forget_all();
-                    for (const auto& [other, running] : house.sequences) running->stop_caching();
-                } else if (what == 10 && sequence.is_decoding()) {
-                    // A fork under an id of its own; it is removed and given blocks back like any other.
-                    const int fork = next++;
-                    house.sequences[fork] = std::make_unique<Sequence>(sequence.fork(fork));
-                    house.scheduler.add_fork(*house.sequences[fork]);
-                }
-            }
-            house.step();
-            int held = 0;
-            for (int block = 0; block < house.pool.total_blocks(); ++block)
-                held += house.pool.owners(BlockId{block}) > 0 ? 1 : 0;
-            REQUIRE(held + house.pool.free_blocks() == house.pool.total_blocks());
-            REQUIRE(house.pool.cached_blocks() <= house.pool.total_blocks());
-            REQUIRE(house.wrong == 0);
-        }
-        while (!house.sequences.empty()) house.finish(house.sequences.begin()->first);
-        CHECK(house.pool.free_blocks() == house.pool.total_blocks());
-        CHECK(house.preempted > 0);
-    }
 }
