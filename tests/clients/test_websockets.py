@@ -67,6 +67,16 @@ class WebSockets(TinyServerTest):
         self.assertEqual(messages[-1]["usage"]["completion_tokens"], 12)
         self.assertEqual(messages[-1]["attune"]["served"], [{"modules": [], "tokens": 12}])
 
+    def test_done_says_how_much_of_the_prompt_was_cached(self):
+        async def body(socket):
+            cached = []
+            for name in ("first", "again"):
+                await socket.request(name, model=TINY_ID, prompt=prompt_of(9, 50), max_tokens=2)
+                done = (await socket.until_done(name))[name][-1]
+                cached.append(done["usage"]["prompt_tokens_details"]["cached_tokens"])
+            return cached
+        self.assertEqual(self.run_with_socket(body), [0, 48])
+
     def test_several_requests_run_at_once_on_one_connection(self):
         names = [TINY_ID, "m0", "m1", "m2"]
 
