@@ -109,6 +109,13 @@ void CacheManagerState::lease(const LeaseAsk& ask) {
     tell(*lease, std::move(news));
 }
 
+/// A lease that is not taken: the names are there for the caller, none has failed, and the set could fit.
+Result<void> CacheManagerState::check(const LeaseAsk& ask) {
+    const LeasePtr lease = new_lease(ask.id);
+    if (auto known = fill(*lease, ask.modules, ask.caller); !known) return known;
+    return check_fits(*lease);
+}
+
 void CacheManagerState::release(RequestId id, bool keep_loading) {
     const auto found = leases.find(id);
     if (found == leases.end()) return;
@@ -338,6 +345,17 @@ void CacheManagerState::prefetch(const std::vector<std::string>& wanted) {
     }
 }
 
+/// A user's preferences give no rights: of their modules only those that the caller may use are fetched.
+void CacheManagerState::greet(Greeting greeting) {
+    std::erase_if(greeting.modules, [&](std::string& module) {
+        const NamePtr entry = find(module, greeting.caller);
+        if (entry) module = entry->name();
+        return !entry;
+    });
+    prefetch(greeting.modules);
+    self->send(peers->trigger, greet_atom_v, std::move(greeting));
+}
+
 void CacheManagerState::unload_idle(const std::vector<std::string>& unwanted) {
     for (const std::string& one : unwanted) {
         const auto entry = names.find(one);
@@ -405,6 +423,11 @@ CacheManagerActor::behavior_type cache_manager(CacheManagerActor::stateful_point
     return {
         [&state](wire_atom, const PeersPtr& peers) { state.wire(peers); },
         [&state](lease_atom, const LeaseAsk& ask) { state.lease(ask); },
+        [&state](check_atom, const LeaseAsk& ask) -> caf::result<caf::ok_atom> {
+            if (auto good = state.check(ask); !good) return to_caf(good.error());
+            return caf::ok_atom_v;
+        },
+        [&state](greet_atom, const Greeting& greeting) { state.greet(greeting); },
         [&state](release_atom, RequestId id, bool keep_loading) { state.release(id, keep_loading); },
         [&state](list_atom, const Caller& caller, const ListReply& reply) { state.list(caller, reply); },
         [&state](load_atom, const LoadOrder& order) { state.load_order(order); },

@@ -32,11 +32,13 @@ struct CacheManagerState {
     // --- cache_manager.cpp: messages
     void wire(const PeersPtr& next);
     void lease(const LeaseAsk& ask);
+    Result<void> check(const LeaseAsk& ask);
     void release(RequestId id, bool keep_loading);
     void list(const Caller& caller, const ListReply& reply);
     void load_order(const LoadOrder& order);
     void named_order(const NamedOrderPtr& order);
     void prefetch(const std::vector<std::string>& names);
+    void greet(Greeting greeting);
     void unload_idle(const std::vector<std::string>& names);
     void tell_usage();
     void expire(std::uint64_t number);
@@ -75,6 +77,9 @@ struct CacheManagerState {
     double host_worth(const Copy& copy) const;
     double slot_worth(const Copy& copy) const;
     void leaves_first(std::vector<CopyPtr>& evictable, double (CacheManagerState::*worth)(const Copy&) const) const;
+
+    // --- cache_owners.cpp: what one owner may hold
+    Result<void> make_owner_room(const Lease& lease);
 
     // --- cache_slots.cpp: slots, the line of waiting leases
     void pump();

@@ -48,6 +48,7 @@ void CacheManagerState::pump() {
 
 void CacheManagerState::advance(const LeasePtr& lease) {
     if (lease->stage == Lease::Stage::queued) {
+        if (auto room = make_owner_room(*lease); !room) return fail(lease, room.error());
         if (!try_hold(*lease)) {
             if (lease->give_up) finish_own(lease);
             return;
@@ -64,6 +65,8 @@ void CacheManagerState::advance(const LeasePtr& lease) {
             if (!lease->request) return finish_own(lease);
             return fail(lease, fits.error());
         }
+        // Again: a slot's size is known only now.
+        if (auto room = make_owner_room(*lease); !room) return fail(lease, room.error());
         if (!try_place(*lease)) {
             // The house's own wishes do not queue for slots: what is in host memory is warm enough.
             if (!lease->request) finish_own(lease);

@@ -21,6 +21,9 @@ public:
         row.last = at;
     }
 
+    /// In use without a hit: it is not idle.
+    void touch(const std::string& name, TimePoint at) { rows_[name].last = at; }
+
     void forget(const std::string& name) { rows_.erase(name); }
 
     int hits(const std::string& name, TimePoint now) {

@@ -44,7 +44,7 @@ CorePtr make_core(const Settings& settings, HouseParts& parts) {
     core->files =
         module_files(settings, shape, core->info.base_id, template_maker(parts.tokenizer), core->engine->base_values());
     core->slot_bytes = [engine = core->engine.get()](const Module& module) { return engine->slot_bytes(module); };
-    core->read_routes = std::move(parts.read_routes);
+    core->routes = std::move(parts.routes);
     core->memory_pressure = memory_pressure;
     core->metrics = std::make_shared<Metrics>(core->info, settings, stats);
     return core;
@@ -68,23 +68,15 @@ public:
 
     ~ActorHouse() override { stop(); }
 
-    void set_routes(RouteFile file) {
-        caf::anon_send(router_, routes_atom_v, RouteFilePtr(std::make_shared<const RouteFile>(std::move(file))));
-    }
+    void set_routes(const RoutesNewsPtr& news) { caf::anon_send(router_, routes_atom_v, news); }
 
     Gateway& gateway() override { return *gateway_; }
 
     void reload() override {
         std::lock_guard lock(stopping_);
         if (!system_) return;
-        if (core_->read_routes) {
-            // Read here, on the caller's thread: no actor waits for a disk.
-            auto file = core_->read_routes();
-            if (file)
-                set_routes(std::move(*file));
-            else
-                log(LogLevel::error, "the routing rules stay as they are: " + file.error().message);
-        }
+        // Read here, on the caller's thread: no actor waits for a disk.
+        if (core_->routes.read) set_routes(read_rules(core_->routes, nullptr));
         caf::anon_send(cache_manager_, reload_atom_v);
     }
 
@@ -146,14 +138,13 @@ private:
 Result<std::unique_ptr<House>> House::start(const Settings& settings, HouseParts parts) {
     if (!parts.engine) return make_error(Errc::internal, "a house needs an engine");
     if (settings.model.id.empty()) return make_error(Errc::internal, "a house needs its base's name");
-    RouteFile routes;
-    if (parts.read_routes) {
-        auto file = parts.read_routes();
-        if (!file) return file.error();
-        routes = std::move(*file);
+    RoutesNewsPtr routes;
+    if (parts.routes.read) {
+        routes = read_rules(parts.routes, nullptr);
+        if (!routes->rules) return routes->rules.error();
     }
     auto house = std::make_unique<ActorHouse>(make_core(settings, parts));
-    house->set_routes(std::move(routes));
+    if (routes) house->set_routes(routes);
     return std::unique_ptr<House>(std::move(house));
 }
 

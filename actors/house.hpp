@@ -1,9 +1,9 @@
 #pragma once
 
+#include "actors/prepare.hpp"
 #include "attune/clock.hpp"
 #include "attune/gateway.hpp"
 #include "attune/result.hpp"
-#include "attune/route_rule.hpp"
 #include "attune/settings.hpp"
 #include "engine/engine.hpp"
 #include "engine/text/chat_template.hpp"
@@ -20,7 +20,7 @@ struct HouseParts {
     std::unique_ptr<Engine> engine;
     std::shared_ptr<const Tokenizer> tokenizer;         ///< null: token-id prompts only
     std::shared_ptr<const ChatTemplate> chat_template;  ///< null: no chat
-    std::function<Result<RouteFile>()> read_routes;     ///< null: no rules
+    RouteSource routes;                                 ///< empty: no rules, none can be put in force
 };
 
 /// All actors of one server, behind the Gateway. No CAF type in this header: cli and net never see CAF.

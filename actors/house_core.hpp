@@ -25,8 +25,8 @@ struct HouseCore {
     std::shared_ptr<BaseAudit> audit;
     /// Engine::slot_bytes: a function of the module and constants, so the cache_manager may ask it.
     std::function<std::uint64_t(const Module&)> slot_bytes;
-    std::function<Result<RouteFile>()> read_routes;  ///< may be null
-    std::function<double()> memory_pressure;         ///< 0..1 of the process's own limit; may be null
+    RouteSource routes;
+    std::function<double()> memory_pressure;  ///< 0..1 of the process's own limit; may be null
     Now now = steady_now;
     std::shared_ptr<Metrics> metrics;
     std::shared_ptr<Health> health = std::make_shared<Health>();

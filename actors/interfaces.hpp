@@ -32,8 +32,15 @@ using RouterActor =
                      caf::reacts_to<switch_atom, RequestId, bool>,
                      // Its own delayed message: a request waited for its module, or lived, long enough.
                      caf::reacts_to<expire_atom, RequestId>, caf::reacts_to<tokenize_atom, TokenizeTaskPtr>,
-                     // The rules of routes.toml, and those of the trusted manifests.
-                     caf::reacts_to<routes_atom, RouteFilePtr>, caf::reacts_to<rules_atom, Rules>,
+                     // The rules of routes.toml or why they cannot be taken, and those of the trusted manifests.
+                     caf::reacts_to<routes_atom, RoutesNewsPtr>, caf::reacts_to<rules_atom, Rules>,
+                     // The rules in force; rules to be put in force; where a request would go.
+                     caf::reacts_to<routes_atom, Caller, RoutesReply>,
+                     caf::reacts_to<routes_atom, std::string, Caller, RoutesReply>, caf::reacts_to<try_atom, TrialPtr>,
+                     // A connection's user came or left.
+                     caf::reacts_to<greet_atom, Greeting>,
+                     // Its own delayed message: has the routes file changed?
+                     caf::reacts_to<tick_atom>,
                      // Answers when no request is left.
                      caf::reacts_to<drain_atom, DoneReply>,
                      // Ends every request now.
@@ -47,11 +54,15 @@ using CacheManagerActor = caf::typed_actor<
     caf::reacts_to<wire_atom, PeersPtr>,
     // Look-up and lease in one message; news go to the router.
     caf::reacts_to<lease_atom, LeaseAsk>,
+    // Whether that lease could be had now; an error says why not.
+    caf::replies_to<check_atom, LeaseAsk>::with<caf::ok_atom>,
     // The request needs its modules no longer. True: what was being loaded for it is loaded all the same.
     caf::reacts_to<release_atom, RequestId, bool>, caf::reacts_to<list_atom, Caller, ListReply>,
     caf::reacts_to<load_atom, LoadOrder>, caf::reacts_to<order_atom, NamedOrderPtr>,
     // From the trigger.
     caf::reacts_to<prefetch_atom, Names>, caf::reacts_to<unload_atom, Names>, caf::reacts_to<usage_atom>,
+    // From the router: a user's modules are fetched as far as the caller may use them, and the trigger is told.
+    caf::reacts_to<greet_atom, Greeting>,
     // Its own delayed message: a load (by its number) took too long.
     caf::reacts_to<expire_atom, std::uint64_t>,
     // Checks that the model named exists for the caller, then hands on to the router.
@@ -62,13 +73,19 @@ using CacheManagerActor = caf::typed_actor<
 using LoaderActor = caf::typed_actor<caf::replies_to<work_atom, LoaderTaskPtr>::with<LoaderDonePtr>>;
 
 using PreparerActor = caf::typed_actor<caf::replies_to<prepare_atom, PrepareTaskPtr>::with<PreparedPtr>,
-                                       caf::reacts_to<tokenize_atom, TokenizeTaskPtr>>;
+                                       caf::reacts_to<tokenize_atom, TokenizeTaskPtr>,
+                                       // Looks at the routes file, or checks rules.
+                                       caf::replies_to<routes_atom, RoutesTaskPtr>::with<RoutesNewsPtr>,
+                                       // Its own message: what a prepared request teaches the classifier.
+                                       caf::reacts_to<learn_atom, PrepareTaskPtr>>;
 
 using TriggerActor = caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>,
                                       // A request named these modules.
                                       caf::reacts_to<hit_atom, Names>,
                                       // An operator unloaded these: they are not hot any more.
                                       caf::reacts_to<unload_atom, Names>,
+                                      // A user's connection came or left.
+                                      caf::reacts_to<greet_atom, Greeting>,
                                       // Its own delayed message: time to plan.
                                       caf::reacts_to<tick_atom>, caf::reacts_to<usage_atom, CacheUsagePtr>,
                                       // Fills in hits per minute and answers.

@@ -15,6 +15,7 @@
 #include "actors/module_files.hpp"
 #include "actors/once.hpp"
 #include "actors/prepare.hpp"
+#include "actors/route_book.hpp"
 #include "engine/engine.hpp"
 
 namespace attune {
@@ -89,8 +90,25 @@ using ModuleList = std::shared_ptr<std::vector<ModuleStatus>>;
 using TextReply = OnceReplyPtr<std::string>;
 using AuditReply = OnceReplyPtr<AuditStatus>;
 using DoneReply = OnceReplyPtr<bool>;
-using Rules = std::shared_ptr<const std::vector<RouteRule>>;
-using RouteFilePtr = std::shared_ptr<const RouteFile>;
+using RoutesReply = OnceReplyPtr<RoutesStatus>;
+
+/// A request that asks where it would go: no generation.
+struct Trial {
+    std::shared_ptr<PrepareTask> task;
+    RouteDecision decision;
+    std::vector<WeightedModule> modules;
+    OnceReplyPtr<RouteTrial> reply;
+};
+using TrialPtr = std::shared_ptr<Trial>;
+
+/// A connection's user came or left: gateway -> router (whose modules are these?) -> cache_manager (which may the
+/// caller use?) -> trigger.
+struct Greeting {
+    std::string user;
+    Caller caller;
+    bool leaves = false;
+    std::vector<std::string> modules = {};
+};
 
 /// cache_manager -> trigger: what is loaded, for its plan.
 struct CacheUsage {
@@ -140,7 +158,11 @@ CAF_ADD_TYPE_ID(attune, (attune::TextReply))
 CAF_ADD_TYPE_ID(attune, (attune::AuditReply))
 CAF_ADD_TYPE_ID(attune, (attune::DoneReply))
 CAF_ADD_TYPE_ID(attune, (attune::Rules))
-CAF_ADD_TYPE_ID(attune, (attune::RouteFilePtr))
+CAF_ADD_TYPE_ID(attune, (attune::RoutesTaskPtr))
+CAF_ADD_TYPE_ID(attune, (attune::RoutesNewsPtr))
+CAF_ADD_TYPE_ID(attune, (attune::RoutesReply))
+CAF_ADD_TYPE_ID(attune, (attune::TrialPtr))
+CAF_ADD_TYPE_ID(attune, (attune::Greeting))
 CAF_ADD_TYPE_ID(attune, (attune::CacheUsagePtr))
 CAF_ADD_TYPE_ID(attune, (attune::LoaderTaskPtr))
 CAF_ADD_TYPE_ID(attune, (attune::LoaderDonePtr))
@@ -179,6 +201,10 @@ CAF_ADD_ATOM(attune, attune, tick_atom, "tick")
 CAF_ADD_ATOM(attune, attune, audit_atom, "audit")
 CAF_ADD_ATOM(attune, attune, reload_atom, "reload")
 CAF_ADD_ATOM(attune, attune, metrics_atom, "metrics")
+CAF_ADD_ATOM(attune, attune, try_atom, "try")
+CAF_ADD_ATOM(attune, attune, check_atom, "check")
+CAF_ADD_ATOM(attune, attune, greet_atom, "greet")
+CAF_ADD_ATOM(attune, attune, learn_atom, "learn")
 
 CAF_END_TYPE_ID_BLOCK(attune)
 
@@ -202,7 +228,11 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::TextReply)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::AuditReply)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::DoneReply)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::Rules)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::RouteFilePtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::RoutesTaskPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::RoutesNewsPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::RoutesReply)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::TrialPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::Greeting)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::CacheUsagePtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::LoaderTaskPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::LoaderDonePtr)

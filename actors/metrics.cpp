@@ -126,6 +126,14 @@ struct Metrics::State {
     Family<Counter>& rejections = counters("attune_requests_rejected_total", "Requests refused, by reason.");
     Counter& failures = counter("attune_requests_failed_total", "Requests the engine refused or could not finish.");
     Family<Counter>& cold_words = counters("attune_requests_cold_total", "Admitted requests by attune-cold.");
+    Family<Counter>& routes =
+        counters("attune_routes_loaded_total", "Routing rules that were put in force, by source.");
+    Family<Counter>& routes_refused =
+        counters("attune_routes_refused_total", "Routing rules that were refused, by source.");
+    Gauge& routes_ok = gauge("attune_routes_ok", "1 while the routes file, as last read, was a good one.");
+    Family<Counter>& choices = counters("attune_routes_choices_total", "Requests to auto, by kind of rule.");
+    Counter& patterns = counter("attune_routes_pattern_limit_total",
+                                "Searches for a rule's pattern that were given up at their limit.");
     Counter& audit_runs = counter("attune_audit_passes_total", "Full passes over the resident base.");
     Counter& alarms = counter("attune_audit_alarms_total", "Damage found in the resident base.");
     Gauge& base_ok = gauge("attune_base_ok", "1 while no damage is known.");
@@ -150,6 +158,11 @@ Metrics::Metrics(const ServerInfo& info, const Settings& settings, const EngineS
     state_->cache_config.Add(shape).Set(1);
     state_->max_gpu.Add(state_->with("unit", "bytes")).Set(static_cast<double>(settings.modules.device_bytes));
     state_->base_ok.Set(1);
+    state_->routes_ok.Set(1);
+    for (const char* source : {"file", "request"}) {
+        state_->routes.Add(state_->with("source", source));
+        state_->routes_refused.Add(state_->with("source", source));
+    }
     state_->weight_bytes.Set(static_cast<double>(stats.weight_bytes));
     for (const char* reason : {"stop", "length", "abort"}) state_->success.Add(state_->with("finished_reason", reason));
     tiers({});
@@ -202,6 +215,17 @@ void Metrics::rejected(const std::string& reason) {
 }
 
 void Metrics::cold(const std::string& word) { state_->cold_words.Add(state_->with("cold", word)).Increment(); }
+
+void Metrics::routes(bool from_file, bool taken) {
+    auto& family = taken ? state_->routes : state_->routes_refused;
+    family.Add(state_->with("source", from_file ? "file" : "request")).Increment();
+    if (from_file) state_->routes_ok.Set(taken);
+}
+
+void Metrics::routed(const std::string& rule, int patterns_over_limit) {
+    state_->choices.Add(state_->with("rule", rule)).Increment();
+    if (patterns_over_limit > 0) state_->patterns.Increment(patterns_over_limit);
+}
 
 void Metrics::requests(const std::vector<std::string>& running, const std::vector<std::string>& waiting, int queued) {
     state_->waiting.Set(queued + state_->engine_waiting);

@@ -29,6 +29,10 @@ public:
     /// Names with requests in flight, and requests that are not in the engine yet.
     void requests(const std::vector<std::string>& running, const std::vector<std::string>& waiting, int queued);
     void cold(const std::string& word);
+    /// New rules were taken or refused; they came from the file or from a request.
+    void routes(bool from_file, bool taken);
+    /// The rules chose for a request, after so many searches for patterns were given up.
+    void routed(const std::string& rule, int patterns_over_limit);
     // cache_manager
     struct Loaded {
         std::string name;

@@ -1,5 +1,7 @@
 #include "actors/prepare.hpp"
 
+#include "attune/log.hpp"
+#include "engine/route/route_text.hpp"
 #include "engine/sample/validate.hpp"
 
 #include <nlohmann/json.hpp>
@@ -141,6 +143,7 @@ Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
         query.caller = request.caller.name;
         query.tags = request.tags;
         query.text = routing_text(request.prompt);
+        query.passed_over = task.passed_over;
         out.choice = task.routes->choose(query);
         return out;
     }
@@ -179,6 +182,15 @@ Prepared prepare(const PrepareParts& parts, const PrepareTask& task) {
         return prepare_unguarded(parts, task);
     } catch (...) {
         return make_error(Errc::internal, "preparing the prompt met an unforeseen fault");
+    }
+}
+
+void learn(const PrepareTask& task) {
+    try {
+        const std::string text = routing_text(task.request.prompt);
+        task.learner->learn(comparable(beginning_of(text, Classifier::kScannedBytes)), task.label);
+    } catch (...) {
+        log(LogLevel::error, "the routing classifier could not learn from a request");
     }
 }
 

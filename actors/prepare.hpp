@@ -8,6 +8,7 @@
 #include "engine/text/tokenizer.hpp"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,10 +28,49 @@ struct PrepareParts {
     LimitSettings limits;
 };
 
+/// A routes file with what its words were compiled to.
+struct RouteSet {
+    RouteFile file;
+    CompiledRoutes compiled;
+};
+using RouteSetPtr = std::shared_ptr<const RouteSet>;
+
+/// Where rules come from; the server's start gives the functions, which may read files.
+struct RouteSource {
+    std::function<Result<RouteFile>()> read;                          ///< null: no file
+    std::function<Result<RouteFile>(const std::string& json)> parse;  ///< null: PUT is not offered
+    /// Changes when the file, or the classifier's that it named, does; null: nothing is watched.
+    std::function<std::string(const RouteFile& last_read)> stamp;
+    std::string name;  ///< of the file, without folder
+};
+
+/// What blocks on the way of new rules, for a preparer: a look whether the file has changed, or a body to check.
+struct RoutesTask {
+    std::optional<std::string> json;  ///< set: these, else the file
+    RouteSetPtr last_read;            ///< what the file said last; null: nothing yet
+    std::string stamp;                ///< of that time
+};
+using RoutesTaskPtr = std::shared_ptr<const RoutesTask>;
+
+struct RoutesNews {
+    bool from_file = true;
+    bool changed = true;  ///< false: the file is as it was, and `rules` mean nothing
+    std::string stamp;
+    Result<RouteSetPtr> rules = RouteSetPtr{};
+};
+using RoutesNewsPtr = std::shared_ptr<const RoutesNews>;
+
+/// Reads, checks and compiles; no exception leaves them.
+RoutesNewsPtr read_rules(const RouteSource& source, const RouteSetPtr& last_read);
+RoutesNewsPtr look_for_rules(const RouteSource& source, const RoutesTask& task);
+
 /// What the router wants to know of a request: first which modules the rules choose, where they do, then its prompt.
 struct PrepareTask {
     GenerationRequest request;
-    RouteTablePtr routes;                               ///< set: choose by these, and nothing else
+    RouteTablePtr routes;                  ///< set: choose by these, and nothing else
+    std::vector<std::size_t> passed_over;  ///< choices whose modules could not be had
+    std::shared_ptr<Classifier> learner;   ///< set: the request chose this label itself
+    std::string label;
     std::shared_ptr<const ChatTemplate> chat_template;  ///< a module's own; null: the base's
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
 };
@@ -50,6 +90,9 @@ Prepared prepare(const PrepareParts& parts, const PrepareTask& task);
 /// The prompt as tokens, with every check but the length. `chat_template`: a module's own; null: the base's.
 Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt,
                                              const ChatTemplate* chat_template = nullptr);
+
+/// One step of the task's learner; afterwards, so that no answer waits for it.
+void learn(const PrepareTask& task);
 
 /// The text routing rules look at: the last user message of a chat, or a completion's prompt.
 std::string routing_text(const Prompt& prompt);

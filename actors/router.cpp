@@ -90,8 +90,9 @@ void RouterState::submit(const SubmissionPtr& submission) {
     flight.task->request.prompt = std::move(text);
     flight.cancelled = flight.task->cancelled;
     Flight& kept = flights_.emplace(id, std::move(flight)).first->second;
+    if (*decided) teach(kept);
     if (*decided) return routed(id, kept);
-    kept.task->routes = table_;
+    kept.task->routes = book_.table();
     ask_preparer(id, kept.task);
 }
 
@@ -190,10 +191,11 @@ void RouterState::prepared(RequestId id, const Prepared& prompt) {
     Flight& flight = found->second;
     if (!prompt) return end(id, prompt.error());
     if (!flight.routed) {
-        flight.route = prompt->choice->decision;
-        flight.modules = prompt->choice->modules;
-        flight.routed = true;
-        if (auto valid = check_modules(flight.modules); !valid) return end(id, valid.error());
+        take_choice(flight, *prompt->choice);
+        if (auto valid = check_modules(flight.modules); !valid) {
+            if (!try_next_rule(id, flight, valid.error())) end(id, valid.error());
+            return;
+        }
         return routed(id, flight);
     }
     flight.prompt = *prompt;
@@ -219,7 +221,7 @@ void RouterState::lease_news(RequestId id, LeaseNews news) {
     if (news.kind == LeaseNews::Kind::failed) {
         flight.leased = false;
         // Under `upgrade` the base is answering already and goes on to the end; `served` tells.
-        if (!flight.running) end(id, news.error);
+        if (!flight.running && !try_next_rule(id, flight, news.error)) end(id, news.error);
         return;
     }
     if (flight.running) {
@@ -360,25 +362,7 @@ void RouterState::part_lost() {
     }
 }
 
-// ---------------------------------------------------------------- rules, metrics
-
-void RouterState::set_routes(const RouteFilePtr& file) {
-    file_ = *file;
-    rebuild_table();
-}
-
-void RouterState::set_rules(const Rules& rules) {
-    rules_ = rules;
-    rebuild_table();
-}
-
-void RouterState::rebuild_table() {
-    RouteFile all = file_;
-    if (rules_) all.rules.insert(all.rules.end(), rules_->begin(), rules_->end());
-    if (all.default_modules.empty() && !core->settings.routing.default_module.empty())
-        all.default_modules.push_back(WeightedModule{core->settings.routing.default_module, 1.0});
-    table_ = std::make_shared<const RouteTable>(std::move(all));
-}
+// ---------------------------------------------------------------- metrics
 
 void RouterState::metrics(const TextReply& reply) {
     if (!core->metrics) return (*reply)(std::string());
@@ -397,6 +381,7 @@ RouterActor::behavior_type router(RouterActor::stateful_pointer<RouterState> sel
     auto& state = self->state;
     state.self = self;
     state.core = std::move(core);
+    state.start();
     return {
         [&state](wire_atom, const PeersPtr& peers) { state.peers = peers; },
         [&state](submit_atom, const SubmissionPtr& submission) { state.submit(submission); },
@@ -406,8 +391,15 @@ RouterActor::behavior_type router(RouterActor::stateful_pointer<RouterState> sel
         [&state](switch_atom, RequestId id, bool done) { state.switched(id, done); },
         [&state](expire_atom, RequestId id) { state.expire(id); },
         [&state](tokenize_atom, const TokenizeTaskPtr& task) { state.tokenize(task); },
-        [&state](routes_atom, const RouteFilePtr& file) { state.set_routes(file); },
+        [&state](routes_atom, const RoutesNewsPtr& news) { state.set_routes(news); },
         [&state](rules_atom, const Rules& rules) { state.set_rules(rules); },
+        [&state](routes_atom, const Caller& caller, const RoutesReply& reply) { state.tell_routes(caller, reply); },
+        [&state](routes_atom, const std::string& json, const Caller& caller, const RoutesReply& reply) {
+            state.put_routes(json, caller, reply);
+        },
+        [&state](try_atom, const TrialPtr& trial) { state.try_route(trial); },
+        [&state](greet_atom, const Greeting& greeting) { state.greet(greeting); },
+        [&state](tick_atom) { state.look_at_file(); },
         [&state](drain_atom, const DoneReply& reply) { state.drain(reply); },
         [&state](quit_atom) { state.quit_all(); },
         [&state](lost_atom) { state.part_lost(); },

@@ -17,8 +17,10 @@ struct Flight {
     std::shared_ptr<PrepareTask> task;  ///< holds the prompt's text until it is known which template writes it
     std::shared_ptr<std::atomic<bool>> cancelled;  ///< a preparer skips its work when set
     RouteDecision route;
-    std::vector<WeightedModule> modules;  ///< empty: the base
-    bool routed = false;                  ///< `route` and `modules` are decided
+    std::vector<WeightedModule> modules;   ///< empty: the base
+    bool routed = false;                   ///< `route` and `modules` are decided
+    std::optional<std::size_t> choice;     ///< RouteChoice::number, while another rule may follow it
+    std::vector<std::size_t> passed_over;  ///< choices whose modules could not be had
     std::optional<PreparedPrompt> prompt;
     std::optional<LeaseNews> lease;  ///< the last news of it
     bool running = false;            ///< the executor has the job
@@ -30,6 +32,9 @@ struct Flight {
 /// Admission, which modules, cold policies, cancel. Every request it takes ends with exactly one Finished or Failed.
 struct RouterState {
     static inline const char* name = "router";
+    static constexpr std::chrono::milliseconds kLook{2000};  ///< between two looks at the routes file
+    static constexpr std::size_t kPassedOver = 16;           ///< rules without modules that one request gets past
+    static constexpr int kTrials = 16;                       ///< at once; each holds its text
 
     RouterActor::pointer self = nullptr;
     CorePtr core;
@@ -43,8 +48,16 @@ struct RouterState {
     void switched(RequestId id, bool done);
     void expire(RequestId id);
     void tokenize(const TokenizeTaskPtr& task);
-    void set_routes(const RouteFilePtr& file);
+    // --- router_rules.cpp
+    void set_routes(const RoutesNewsPtr& news);
     void set_rules(const Rules& rules);
+    void look_at_file();
+    void tell_routes(const Caller& caller, const RoutesReply& reply);
+    void put_routes(const std::string& json, const Caller& caller, const RoutesReply& reply);
+    void try_route(const TrialPtr& trial);
+    void greet(Greeting greeting);
+    void start();
+
     void drain(const DoneReply& reply);
     void quit_all();
     void part_lost();
@@ -70,14 +83,20 @@ private:
     void release(RequestId id, Flight& flight, bool keep_loading);
     void end(RequestId id, const Error& error);
     void forget(RequestId id);
-    void rebuild_table();
+    /// The rules' choice could not be had: asks for the next one. False: there is none, the request ends.
+    bool try_next_rule(RequestId id, Flight& flight, const Error& why);
+    /// A request that names one module teaches the classifier, where that is switched on.
+    void teach(Flight& flight) const;
+    void take_choice(Flight& flight, const RouteChoice& choice) const;
+    void ask_trial(const TrialPtr& trial);
+    void check_trial(const TrialPtr& trial, std::optional<std::size_t> choice);
+    void answer_trial(const TrialPtr& trial, Result<RouteTrial> answer);
     /// In turn; the last one is /tokenize's.
     PreparerActor next_preparer();
 
     std::map<RequestId, Flight> flights_;
-    RouteFile file_;
-    Rules rules_;
-    RouteTablePtr table_ = std::make_shared<const RouteTable>();
+    RouteBook book_;
+    int trials_ = 0;
     std::vector<DoneReply> draining_;
     std::size_t preparer_ = 0;
     bool lost_ = false;

@@ -90,6 +90,35 @@ void RouterGateway::order_module(std::string name, ModuleOrder order, Caller cal
     if (auto open = doors()) caf::anon_send(open->peers->cache_manager, order_atom_v, named);
 }
 
+void RouterGateway::routes(Caller caller, Reply<RoutesStatus> reply) {
+    auto answer = once(std::move(reply));
+    if (auto open = doors()) caf::anon_send(open->peers->router, routes_atom_v, std::move(caller), answer);
+}
+
+void RouterGateway::put_routes(std::string json, Caller caller, Reply<RoutesStatus> reply) {
+    auto answer = once(std::move(reply));
+    if (auto open = doors())
+        caf::anon_send(open->peers->router, routes_atom_v, std::move(json), std::move(caller), answer);
+}
+
+void RouterGateway::try_route(GenerationRequest request, Reply<RouteTrial> reply) {
+    auto trial = std::make_shared<Trial>();
+    trial->task = std::make_shared<PrepareTask>();
+    trial->task->request = std::move(request);
+    trial->reply = once(std::move(reply));
+    if (auto open = doors()) caf::anon_send(open->peers->router, try_atom_v, trial);
+}
+
+void RouterGateway::greet(std::string user, Caller caller) {
+    Greeting greeting{std::move(user), std::move(caller), /*leaves=*/false};
+    if (auto open = doors()) caf::anon_send(open->peers->router, greet_atom_v, std::move(greeting));
+}
+
+void RouterGateway::leave(std::string user, Caller caller) {
+    Greeting greeting{std::move(user), std::move(caller), /*leaves=*/true};
+    if (auto open = doors()) caf::anon_send(open->peers->router, greet_atom_v, std::move(greeting));
+}
+
 void RouterGateway::audit(bool run, Reply<AuditStatus> reply) {
     auto answer = once(std::move(reply));
     if (auto open = doors()) caf::anon_send(open->supervisor, audit_atom_v, run, answer);

@@ -25,6 +25,11 @@ public:
     void load_module(LoadModuleRequest request, Reply<ModuleStatus> reply) override;
     void remove_module(std::string name, Caller caller, Reply<ModuleStatus> reply) override;
     void order_module(std::string name, ModuleOrder order, Caller caller, Reply<ModuleStatus> reply) override;
+    void routes(Caller caller, Reply<RoutesStatus> reply) override;
+    void put_routes(std::string json, Caller caller, Reply<RoutesStatus> reply) override;
+    void try_route(GenerationRequest request, Reply<RouteTrial> reply) override;
+    void greet(std::string user, Caller caller) override;
+    void leave(std::string user, Caller caller) override;
     void audit(bool run, Reply<AuditStatus> reply) override;
     void metrics(Reply<std::string> reply) override;
 

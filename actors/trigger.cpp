@@ -65,6 +65,8 @@ void TriggerState::tick() {
 }
 
 void TriggerState::act(const CacheUsage& usage) {
+    for (const auto& [who, user] : present)
+        for (const std::string& module : user.modules) hits->touch(module, core->now());
     const double pressure = core->memory_pressure ? core->memory_pressure() : 0.0;
     TriggerPlan next = plan(core->settings, usage, pressure, *hits, core->now());
     if (!next.unload.empty()) self->send(peers->cache_manager, unload_atom_v, tell("unload", next.unload));
@@ -79,6 +81,20 @@ Names TriggerState::tell(const std::string& what, const std::vector<TriggerDecis
         log(LogLevel::info, "trigger: " + what + " module `" + one.module + "` (" + one.reason + ")");
     }
     return names;
+}
+
+/// The last connection to leave starts the idle clock of the user's modules.
+void TriggerState::greet(const Greeting& greeting) {
+    const auto key = std::pair(greeting.caller.name, greeting.user);
+    if (!greeting.leaves) {
+        Present& user = present[key];
+        ++user.connections;
+        user.modules = greeting.modules;
+    }
+    const auto found = present.find(key);
+    if (found == present.end()) return;  // this trigger is a new one: it has not seen them come
+    for (const std::string& module : found->second.modules) hits->touch(module, core->now());
+    if (greeting.leaves && --found->second.connections == 0) present.erase(found);
 }
 
 void TriggerState::list(const ModuleList& modules, const ListReply& reply) {
@@ -100,6 +116,7 @@ TriggerActor::behavior_type trigger(TriggerActor::stateful_pointer<TriggerState>
         [&state](unload_atom, const Names& names) {
             for (const std::string& one : names.list) state.hits->forget(one);
         },
+        [&state](greet_atom, const Greeting& greeting) { state.greet(greeting); },
         [&state](tick_atom) { state.tick(); },
         [&state](usage_atom, const CacheUsagePtr& usage) { state.act(*usage); },
         [&state](list_atom, const ModuleList& modules, const ListReply& reply) { state.list(modules, reply); },

@@ -4,8 +4,10 @@
 #include "actors/house_core.hpp"
 #include "actors/interfaces.hpp"
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attune {
@@ -38,9 +40,17 @@ struct TriggerState {
     PeersPtr peers;
     std::optional<HitWindow> hits;
 
+    /// A user who has connections: their modules are not idle.
+    struct Present {
+        int connections = 0;
+        std::vector<std::string> modules;
+    };
+    std::map<std::pair<std::string, std::string>, Present> present;  ///< by key and user; bounded by the connections
+
     void tick();
     void act(const CacheUsage& usage);
     Names tell(const std::string& what, const std::vector<TriggerDecision>& decisions) const;
+    void greet(const Greeting& greeting);
     void list(const ModuleList& modules, const ListReply& reply);
 };
 

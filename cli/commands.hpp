@@ -19,6 +19,7 @@ void add_serve(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 void add_module(CLI::App& app, Run& run);
 void add_config(CLI::App& app, Run& run);
+void add_train_router(CLI::App& app, Run& run);
 /// `attune module pack` and `convert`.
 void add_make_package(CLI::App& command, Run& run);
 /// bench, tune, train: announced, so that scripts get a clear answer.

@@ -2,6 +2,7 @@
 #include "cli/options.hpp"
 #include "config/routes_file.hpp"
 #include "config/settings_file.hpp"
+#include "engine/route/route_table.hpp"
 
 #include <iostream>
 #include <memory>
@@ -24,6 +25,9 @@ int check(const CheckOptions& options) {
     if (!settings->routing.file.empty()) {
         const auto routes = read_routes(settings->routing.file);
         if (!routes) return report("config check", routes.error());
+        if (auto words = compile_routes(*routes); !words)
+            return report("config check", make_error(words.error().code, settings->routing.file.filename().string() +
+                                                                             ": " + words.error().message));
         rules = routes->rules.size();
     }
     if (options.show) {

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
     add_generate(app, run);
     add_module(app, run);
     add_config(app, run);
+    add_train_router(app, run);
     add_later(app, run);
 
     try {

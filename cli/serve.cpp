@@ -5,6 +5,7 @@
 #include "cli/options.hpp"
 #include "cli/stop_signals.hpp"
 #include "config/routes_file.hpp"
+#include "engine/route/route_table.hpp"
 #include "net/server.hpp"
 
 #include <algorithm>
@@ -73,9 +74,24 @@ Result<void> check(const Settings& settings) {
         return make_error(Errc::invalid_argument, "keys file " + keys + ": no such file");
     }
     if (!settings.routing.file.empty()) {
-        if (auto routes = read_routes(settings.routing.file); !routes) return routes.error();
+        auto routes = read_routes(settings.routing.file);
+        if (!routes) return routes.error();
+        if (auto words = compile_routes(*routes); !words)
+            return make_error(words.error().code,
+                              settings.routing.file.filename().string() + ": " + words.error().message);
     }
     return {};
+}
+
+/// `file` may be empty: then rules come by request only.
+RouteSource route_source(const std::filesystem::path& file) {
+    RouteSource source;
+    source.parse = [file](const std::string& json) { return parse_routes_json(json, file); };
+    if (file.empty()) return source;
+    source.name = file.filename().string();
+    source.read = [file] { return read_routes(file); };
+    source.stamp = [file](const RouteFile& last_read) { return routes_stamp(file, last_read); };
+    return source;
 }
 
 /// Everything but the door.
@@ -87,9 +103,7 @@ Result<std::unique_ptr<House>> start_house(const Settings& settings) {
         parts.engine = std::move(base->engine);
         parts.tokenizer = std::move(base->tokenizer);
         parts.chat_template = std::move(base->chat_template);
-        if (!settings.routing.file.empty()) {
-            parts.read_routes = [file = settings.routing.file] { return read_routes(file); };
-        }
+        parts.routes = route_source(settings.routing.file);
         return House::start(settings, std::move(parts));
     } catch (const std::exception& error) {
         // Foreseen faults come as Result; this is out of memory or a broken library.

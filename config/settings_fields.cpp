@@ -150,6 +150,8 @@ void add_limits(std::vector<SettingField>& all) {
     all.push_back(integer("limits", "package_files", limits(&S::package_files), 1, 100000));
     all.push_back(integer("limits", "json_depth", limits(&S::json_depth), 4, 1000));
     all.push_back(integer("limits", "module_names", limits(&S::module_names), 1, 10000000));
+    all.push_back(size("limits", "owner_bytes", limits(&S::owner_bytes), kKiB, 64 * kTiB, /*zero_too=*/true));
+    all.push_back(integer("limits", "owner_modules", limits(&S::owner_modules), 0, 10000000, " (0 = no limit)"));
     all.push_back(size("limits", "answer_bytes", limits(&S::answer_bytes), 4 * kKiB, 4 * kGiB));
 }
 

@@ -58,7 +58,27 @@ void append_route(std::string& out, const RouteDecision& route) {
         if (&name != &route.modules.front()) out += ',';
         append_json_string(out, name);
     }
-    out += "]}";
+    out += ']';
+    const auto add = [&](const char* key, const std::string& value) {
+        if (value.empty()) return;
+        out.append(",\"").append(key).append("\":");
+        append_json_string(out, value);
+    };
+    add("name", route.name);
+    add("matched", route.matched);
+    if (route.score > 0) {
+        out += R"(,"score":)";
+        append_json_number(out, route.score);
+    }
+    if (!route.skipped.empty()) {
+        out += R"(,"skipped":[)";
+        for (const auto& one : route.skipped) {
+            if (&one != &route.skipped.front()) out += ',';
+            append_json_string(out, one);
+        }
+        out += ']';
+    }
+    out += '}';
 }
 
 AnswerRecord::AnswerRecord(std::size_t prompts, int choices_per_prompt)

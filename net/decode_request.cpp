@@ -69,7 +69,8 @@ std::vector<std::string> decode_tags(FieldReader& attune) {
     for (const auto& item : *list) {
         const auto* tag = item.if_string();
         if (tag == nullptr || tag->empty() || tag->size() > kTagBytes)
-            attune.fail("tags", "`attune.tags` must hold strings of 1 to 256 bytes, got " + describe(item) + ".");
+            attune.fail("tags", "`" + attune.path("tags") + "` must hold strings of 1 to 256 bytes, got " +
+                                    describe(item) + ".");
         else
             tags.push_back(text_of(*tag));
     }
@@ -196,6 +197,32 @@ Result<ApiRequest> finish(FieldReader& fields, ApiRequest request, GenerationReq
 }
 
 }  // namespace
+
+Result<GenerationRequest> decode_route_trial(const json::object& body, const DecodeContext& context) {
+    FieldReader fields(body);
+    GenerationRequest request;
+    request.model = fields.string("model", kNameBytes).value_or("auto");
+    std::string unknown;
+    decode_attune(fields, context, request, unknown);
+    request.user = fields.string("user", kTagBytes).value_or("");
+    // As under `attune`, or beside the text.
+    if (const auto task_id = fields.string("task_id", kTagBytes)) request.task_id = *task_id;
+    if (fields.find("tags") != nullptr) request.tags = decode_tags(fields);
+    int texts = 0;
+    for (const char* name : {"messages", "prompt", "text"}) texts += fields.find(name) != nullptr;
+    if (texts > 1) fields.fail("text", "Of `messages`, `prompt` and `text` one is enough.");
+    if (fields.find("messages") != nullptr) {
+        request.prompt = decode_chat_prompt(fields, context);
+    } else if (fields.find("prompt") != nullptr) {
+        auto prompts = decode_prompts(fields, context, true);
+        if (prompts.size() > 1) fields.fail("prompt", "`prompt` must be one prompt: each is routed by itself.");
+        if (!prompts.empty()) request.prompt = std::move(prompts.front());
+    } else {
+        request.prompt = TextPrompt{fields.string("text", std::string::npos).value_or(""), true};
+    }
+    if (!fields.ok()) return fields.error();
+    return request;
+}
 
 Result<ApiRequest> decode_completion(const json::object& body, const DecodeContext& context) {
     constexpr int kDefaultMaxTokens = 16;

@@ -1,7 +1,9 @@
 #include "net/http_session.hpp"
 
 #include "net/decode_admin.hpp"
+#include "net/decode_request.hpp"
 #include "net/encode_info.hpp"
+#include "net/encode_routing.hpp"
 #include "net/json_text.hpp"
 
 #include <boost/json/object.hpp>
@@ -49,6 +51,12 @@ asio::awaitable<Response> HttpSession::handle(RequestContext& context, std::stri
             co_return co_await unload_adapter(context, body);
         case RouteId::module_order:
             co_return co_await order_module(context, body);
+        case RouteId::routing:
+            co_return co_await routing(context);
+        case RouteId::put_routing:
+            co_return co_await put_routing(context, body);
+        case RouteId::try_routing:
+            co_return co_await try_routing(context, body);
         case RouteId::audit:
             co_return co_await audit(false);
         case RouteId::audit_run:
@@ -142,6 +150,40 @@ asio::awaitable<Response> HttpSession::order_module(RequestContext& context, std
     if (!status) co_return error_response(name_model(status.error()));
     const bool is_under_way = status->tier == Tier::loading;
     co_return json_response(module_object(*status), is_under_way ? 202 : 200);
+}
+
+asio::awaitable<Response> HttpSession::routing(RequestContext& context) {
+    const Ask<RoutesStatus> call = [&](Reply<RoutesStatus> reply) {
+        server_.gateway.routes(context.caller, std::move(reply));
+    };
+    const auto status = co_await ask(call);
+    co_return encode_or_error(status, routing_body);
+}
+
+asio::awaitable<Response> HttpSession::put_routing(RequestContext& context, std::string& body) {
+    // Checked as JSON here, where depth and letters have their limits, and as rules in the house.
+    const Decode<std::string> decode = [](const boost::json::object& object) { return to_json(object); };
+    const auto rules = co_await read_as(body, false, decode);
+    if (!rules) co_return error_response(rules.error());
+    const Ask<RoutesStatus> call = [&](Reply<RoutesStatus> reply) {
+        server_.gateway.put_routes(*rules, context.caller, std::move(reply));
+    };
+    const auto status = co_await ask(call);
+    co_return encode_or_error(status, routing_body);
+}
+
+asio::awaitable<Response> HttpSession::try_routing(RequestContext& context, std::string& body) {
+    const Decode<GenerationRequest> decode = [this](const boost::json::object& object) {
+        return decode_route_trial(object, decode_context());
+    };
+    auto request = co_await read_as(body, false, decode);
+    if (!request) co_return error_response(request.error());
+    request->caller = context.caller;
+    const Ask<RouteTrial> call = [&](Reply<RouteTrial> reply) {
+        server_.gateway.try_route(std::move(*request), std::move(reply));
+    };
+    const auto trial = co_await ask(call);
+    co_return encode_or_error(trial, route_trial_body);
 }
 
 asio::awaitable<Response> HttpSession::audit(bool run) {

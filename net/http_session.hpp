@@ -70,6 +70,9 @@ private:
     asio::awaitable<Response> order_module(RequestContext& context, std::string& body);
     asio::awaitable<Response> metrics();
     asio::awaitable<Response> audit(bool run);
+    asio::awaitable<Response> routing(RequestContext& context);
+    asio::awaitable<Response> put_routing(RequestContext& context, std::string& body);
+    asio::awaitable<Response> try_routing(RequestContext& context, std::string& body);
     asio::awaitable<Response> tokenize(RequestContext& context, std::string& body);
     asio::awaitable<Response> detokenize(RequestContext& context, std::string& body);
     Response readiness() const;

@@ -31,6 +31,9 @@ constexpr std::array kRoutes{
     RouteRow{"POST", "v1/modules/*/unload", RouteId::module_order, Access::admin, true},
     RouteRow{"POST", "v1/modules/*/pin", RouteId::module_order, Access::admin, true},
     RouteRow{"POST", "v1/modules/*/unpin", RouteId::module_order, Access::admin, true},
+    RouteRow{"GET", "v1/routes", RouteId::routing, Access::client},
+    RouteRow{"PUT", "v1/routes", RouteId::put_routing, Access::admin},
+    RouteRow{"POST", "v1/routes/try", RouteId::try_routing, Access::client},
     RouteRow{"GET", "v1/audit", RouteId::audit, Access::client},
     RouteRow{"POST", "v1/audit", RouteId::audit_run, Access::admin, true},
     RouteRow{"POST", "tokenize", RouteId::tokenize, Access::client},
@@ -75,7 +78,7 @@ RouteResult find_route(std::string_view method, std::string_view target) {
             result.allow.clear();  // of a row above with another method
             result.match = RouteMatch{row.id,
                                       row.access,
-                                      row.method == "POST",
+                                      row.method == "POST" || row.method == "PUT",
                                       row.is_body_optional,
                                       std::move(name),
                                       order_of(segments.back())};

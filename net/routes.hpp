@@ -20,6 +20,9 @@ enum class RouteId {
     unload_adapter,
     modules,
     module_order,
+    routing,
+    put_routing,
+    try_routing,
     audit,
     audit_run,
     tokenize,
@@ -33,7 +36,7 @@ enum class Access { open, client, admin };
 struct RouteMatch {
     RouteId id = RouteId::health;
     Access access = Access::client;
-    bool has_body = false;  ///< POST: JSON expected
+    bool has_body = false;  ///< POST, PUT: JSON expected
     bool is_body_optional = false;
     std::string name;  ///< {name} in the path, decoded
     ModuleOrder order = ModuleOrder::load;

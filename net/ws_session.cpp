@@ -155,6 +155,7 @@ asio::awaitable<void> WsSession::run(const UpgradeRequest& request, bool names_p
     asio::co_spawn(strand_, write_messages(shared_from_this()), asio::detached);
     co_await read_messages();
     is_closed_ = true;
+    if (!user_.empty()) server_.gateway.leave(user_, caller_);
     requests_.clear();  // cancels what is left
     error_code ignored;
     boost::beast::get_lowest_layer(socket_).close(ignored);  // a write that is stuck ends now
@@ -244,8 +245,7 @@ void WsSession::handle_message(WsMessage message) {
     if (message.fault) return send_error(message.id, *message.fault);
     switch (message.kind) {
         case WsMessage::Kind::hello:
-            user_ = std::move(message.user);
-            return;
+            return handle_hello(std::move(message.user));
         case WsMessage::Kind::cancel:
             // An id that is not in flight may have ended while the cancel was on its way.
             if (const auto found = requests_.find(message.id); found != requests_.end()) found->second->cancel();
@@ -253,6 +253,14 @@ void WsSession::handle_message(WsMessage message) {
         case WsMessage::Kind::request:
             return handle_request(message.id, *message.request);
     }
+}
+
+/// One user at a time: a second hello takes the first one's leave.
+void WsSession::handle_hello(std::string user) {
+    if (user == user_) return;
+    if (!user_.empty()) server_.gateway.leave(user_, caller_);
+    user_ = std::move(user);
+    if (!user_.empty()) server_.gateway.greet(user_, caller_);
 }
 
 void WsSession::handle_request(const std::string& id, Result<ApiRequest>& request) {

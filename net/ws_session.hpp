@@ -44,6 +44,7 @@ private:
     asio::awaitable<void> read_messages();
     asio::awaitable<void> write_messages(std::shared_ptr<WsSession> self);
     void handle_message(WsMessage message);
+    void handle_hello(std::string user);
     void handle_request(const std::string& id, Result<ApiRequest>& request);
     void send(std::string message);
     void send_error(const std::string& id, const Error& error);

@@ -2,6 +2,7 @@
 
 #include "attune/request.hpp"
 #include "attune/result.hpp"
+#include "attune/route_rule.hpp"
 #include "attune/token_event.hpp"
 #include "attune/token_sink.hpp"
 
@@ -74,6 +75,34 @@ struct AuditStatus {
     std::vector<std::string> damaged;  ///< tensor names
 };
 
+/// The classifier in force, as `GET /v1/routes` shows it.
+struct ClassifierStatus {
+    std::string file;  ///< its name, without folder
+    std::vector<std::string> labels;
+    double threshold = 0;
+    bool online = false;
+    std::uint64_t updates = 0;  ///< steps learned since it was read
+};
+
+/// The rules in force, as far as the caller may see them.
+struct RoutesStatus {
+    RouteFile routes;
+    std::vector<RouteRule> from_modules;  ///< of manifests that are trusted
+    std::optional<ClassifierStatus> classifier;
+    std::string source;                     ///< file, request, none
+    std::string file;                       ///< its name, without folder; empty: none is watched
+    std::int64_t since = 0;                 ///< Unix seconds: in force since then
+    std::string last_error;                 ///< why the file on disk is not in force; empty: it is, or it never failed
+    std::optional<std::int64_t> failed_at;  ///< Unix seconds, with `last_error`
+};
+
+/// What a request would get, without generating.
+struct RouteTrial {
+    RouteDecision decision;
+    std::vector<WeightedModule> modules;  ///< empty: the base
+    std::string why;                      ///< one sentence
+};
+
 struct ServerInfo {
     std::string base_id;
     int max_model_len = 0;
@@ -107,6 +136,17 @@ public:
     /// Removes the name; running requests finish on what they leased.
     virtual void remove_module(std::string name, Caller caller, Reply<ModuleStatus> reply) = 0;
     virtual void order_module(std::string name, ModuleOrder order, Caller caller, Reply<ModuleStatus> reply) = 0;
+
+    virtual void routes(Caller caller, Reply<RoutesStatus> reply) = 0;
+    /// `json`: a routes file in JSON, checked whole before it replaces the rules; not written to disk. Where a file is
+    /// watched, it comes back into force when it changes.
+    virtual void put_routes(std::string json, Caller caller, Reply<RoutesStatus> reply) = 0;
+    /// Which rule a request meets and which modules it would get.
+    virtual void try_route(GenerationRequest request, Reply<RouteTrial> reply) = 0;
+    /// A connection says whose it is: that user's modules are fetched as far as the caller may use them, and are not
+    /// idle until as many leave() as greet() came.
+    virtual void greet(std::string user, Caller caller) = 0;
+    virtual void leave(std::string user, Caller caller) = 0;
 
     /// `run` true: a full pass first, the answer after it.
     virtual void audit(bool run, Reply<AuditStatus> reply) = 0;

@@ -107,6 +107,8 @@ struct LimitSettings {
     int package_files = 64;
     int json_depth = 64;
     int module_names = 20000;
+    std::uint64_t owner_bytes = 0;             ///< of one owner's modules in memory, host and resident; 0: none
+    int owner_modules = 0;                     ///< of one owner in memory; 0: none
     std::uint64_t answer_bytes = 64ull << 20;  ///< of one unstreamed answer
 };
 

@@ -49,8 +49,12 @@ struct ServedEntry {
 };
 
 struct RouteDecision {
-    std::string rule;                  ///< explicit, task_id, user, tag, keyword, regex, classifier, default
-    std::vector<std::string> modules;  ///< empty = base
+    std::string rule;                       ///< explicit, task_id, user, tag, keyword, regex, classifier, default
+    std::vector<std::string> modules;       ///< empty = base
+    std::string name = {};                  ///< of the rule that decided; empty for `explicit` and `default`
+    std::string matched = {};               ///< what the rule found: the word, task id, tag or user
+    double score = 0;                       ///< the classifier's probability
+    std::vector<std::string> skipped = {};  ///< rules before it whose modules could not be had
 };
 
 enum class FinishReason : std::uint8_t { stop, length, cancelled };

@@ -51,6 +51,7 @@ void HouseFixture::start() {
     core->prepare.vocab_size = 320;
     core->prepare.max_model_len = 4096;
     core->files = fake_files();
+    core->routes = routes;
     core->now = [this] { return now; };
     core->metrics = std::make_shared<Metrics>(core->info, settings, made->stats());
     core->detached = false;

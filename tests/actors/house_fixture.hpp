@@ -129,6 +129,7 @@ public:
 
     std::map<std::string, FakeSource> disk;  ///< by path; those below "root/" are found by the scan
     Settings settings;
+    RouteSource routes;
     FakeEngine* engine = nullptr;
     std::uint64_t device_bytes = 1000;
     int loads = 0;  ///< how often a loader read weights

@@ -84,7 +84,7 @@ TEST_CASE("a house that is stopped ends what runs and answers what comes later",
 TEST_CASE("a house whose rules cannot be read does not start, and says why", "[actors][house]") {
     HouseParts parts;
     parts.engine = std::make_unique<FakeEngine>();
-    parts.read_routes = []() -> Result<RouteFile> { return make_error(Errc::invalid_argument, "line 3: no such key"); };
+    parts.routes.read = []() -> Result<RouteFile> { return make_error(Errc::invalid_argument, "line 3: no such key"); };
     Settings settings;
     settings.model.id = "base";
     const auto house = House::start(settings, std::move(parts));
@@ -124,7 +124,7 @@ TEST_CASE("reloading takes new rules and keeps the last good ones when the file 
     settings.model.id = "base";
     HouseParts parts;
     parts.engine = std::make_unique<FakeEngine>();
-    parts.read_routes = [&file] { return file; };
+    parts.routes.read = [&file] { return file; };
     auto started = House::start(settings, std::move(parts));
     REQUIRE(started);
     House& house = **started;

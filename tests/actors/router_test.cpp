@@ -457,8 +457,6 @@ TEST_CASE_METHOD(RouterFixture, "an unmatched auto gets the default module of th
     settings.routing.default_module = "b";
     settings.cold.policy = ColdPolicy::wait;
     start();
-    caf::anon_send(peers->router, routes_atom_v, RouteFilePtr(std::make_shared<const RouteFile>()));
-    run();
     const Seen seen = ask("auto");
     CHECK(seen->text == "bbb");
     CHECK(seen->admitted->route.rule == "default");

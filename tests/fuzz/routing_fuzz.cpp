@@ -1,4 +1,4 @@
-// routes.toml, then NUL and a message: rules that were read choose, and say why.
+// routes.toml or its JSON form, then NUL and a message: rules that were read choose, and say why.
 #include "config/routes_file.hpp"
 #include "engine/route/route_table.hpp"
 #include "engine/text/unicode.hpp"
@@ -7,9 +7,14 @@
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace attune;
     const auto [toml, message] = fuzz::split_at_nul(fuzz::text_of(data, size));
-    auto rules = parse_routes(toml, "routes.toml");
+    (void)Classifier::parse(message, "router.bin");
+    const bool is_json = std::string_view(toml).starts_with("{");
+    auto rules = is_json ? parse_routes_json(toml, "routes.toml") : parse_routes(toml, "routes.toml");
     if (!rules) return 0;
-    const RouteTable table(std::move(*rules));
+    rules->classifier.reset();  // its file is no part of the input
+    auto compiled = compile_routes(*rules);
+    if (!compiled) return 0;
+    const RouteTable table(std::move(*rules), std::move(*compiled));
     RouteQuery query;
     LossyUtf8 lossy;
     lossy.push(message, query.text);

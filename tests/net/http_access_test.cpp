@@ -49,6 +49,7 @@ TEST_CASE_METHOD(KeysFixture, "a client's key is refused where an admin's is nee
     CHECK(text_at(parsed(reply.body), "/error/type") == "PermissionDeniedError");
     CHECK(client().post("/v1/audit", "{}", bearer("ck")).status == 403);
     CHECK(client().post("/v1/modules/x/pin", "{}", bearer("ck")).status == 403);
+    CHECK(client().request("PUT", "/v1/routes", "{}", bearer("ck")).status == 403);
     CHECK(gateway.audits == std::vector<bool>{false});
 }
 

@@ -29,7 +29,7 @@ TEST_CASE("a wrong method gets the methods of its path, a wrong path nothing", "
         CHECK(audit.allow.empty());
     }
     for (const auto* path : {"/", "/v1", "/v1/completions/", "/v1/modules/x", "/v1/modules/x/explode", "//health",
-                             "/health/..", "/%68ealth/x", "http://evil/health", "*", "/v1/routes"}) {
+                             "/health/..", "/%68ealth/x", "http://evil/health", "*", "/v1/routes/"}) {
         const auto result = find_route("GET", path);
         CHECK_FALSE(result.match);
         CHECK(result.allow.empty());
@@ -43,6 +43,12 @@ TEST_CASE("operators' routes need an admin, liveness needs nobody", "[net][route
     CHECK(find_route("POST", "/v1/load_lora_adapter").match->access == Access::admin);
     CHECK(find_route("POST", "/v1/modules/x/load").match->access == Access::admin);
     CHECK(find_route("POST", "/v1/audit").match->access == Access::admin);
+    CHECK(find_route("PUT", "/v1/routes").match->access == Access::admin);
+    CHECK(find_route("PUT", "/v1/routes").match->has_body);
+    CHECK(find_route("GET", "/v1/routes").match->access == Access::client);
+    CHECK(find_route("POST", "/v1/routes/try").match->access == Access::client);
+    CHECK(find_route("GET", "/v1/routes/try").allow == "POST");
+    CHECK(find_route("POST", "/v1/routes").allow == "GET, PUT");
     CHECK(find_route("GET", "/v1/audit").match->access == Access::client);
     CHECK(find_route("POST", "/v1/chat/completions").match->access == Access::client);
 }

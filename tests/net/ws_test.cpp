@@ -146,6 +146,21 @@ TEST_CASE_METHOD(NetFixture, "hello names the user of requests that name none", 
     CHECK(gateway.wait_submitted().request.user == "bob");
 }
 
+TEST_CASE_METHOD(NetFixture, "a user is greeted with hello and takes leave with the connection, or the next hello",
+                 "[net][ws][users]") {
+    {
+        WsClient socket(port());
+        socket.send(R"({"type":"hello","user":"ann"})");
+        CHECK(gateway.wait_greeting() == "greet ann");
+        socket.send(R"({"type":"hello","user":"ann"})");  // says nothing new
+        socket.send(R"({"type":"hello","user":"bob"})");
+        CHECK(gateway.wait_greeting() == "leave ann");
+        CHECK(gateway.wait_greeting() == "greet bob");
+        WsClient(port()).send(R"({"type":"hello"})");  // nobody comes, so nobody leaves
+    }
+    CHECK(gateway.wait_greeting() == "leave bob");
+}
+
 TEST_CASE_METHOD(NetFixture, "a WebSocket that leaves takes its requests along", "[net][ws]") {
     WsClient socket(port());
     socket.send(request("a"));

@@ -77,6 +77,30 @@ void FakeGateway::order_module(std::string name, ModuleOrder order, Caller calle
     reply(on_order(name, order, caller));
 }
 
+std::string FakeGateway::wait_greeting() {
+    return wait_front(mutex_, changed_, greetings_, "nobody was greeted or left");
+}
+
+void FakeGateway::routes(Caller caller, Reply<RoutesStatus> reply) { reply(on_routes(caller)); }
+
+void FakeGateway::put_routes(std::string json, Caller caller, Reply<RoutesStatus> reply) {
+    reply(on_put_routes(json, caller));
+}
+
+void FakeGateway::try_route(GenerationRequest request, Reply<RouteTrial> reply) { reply(on_try_route(request)); }
+
+void FakeGateway::greet(std::string user, Caller) {
+    const std::lock_guard lock(mutex_);
+    greetings_.push_back("greet " + user);
+    changed_.notify_all();
+}
+
+void FakeGateway::leave(std::string user, Caller) {
+    const std::lock_guard lock(mutex_);
+    greetings_.push_back("leave " + user);
+    changed_.notify_all();
+}
+
 void FakeGateway::audit(bool run, Reply<AuditStatus> reply) {
     audits.push_back(run);
     reply(audit_status);

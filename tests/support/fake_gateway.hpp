@@ -38,6 +38,12 @@ public:
     std::function<void()> on_info;  ///< called by whoever asks for the server's facts
     std::vector<bool> audits;       ///< the `run` of each
     std::optional<Caller> list_caller;
+    std::function<Result<RoutesStatus>(const Caller&)> on_routes;
+    std::function<Result<RoutesStatus>(const std::string&, const Caller&)> on_put_routes;
+    std::function<Result<RouteTrial>(const GenerationRequest&)> on_try_route;
+
+    /// "greet ann" or "leave ann", the next one.
+    std::string wait_greeting();
 
     /// The next request that net handed over.
     Submitted wait_submitted();
@@ -61,6 +67,11 @@ public:
     void load_module(LoadModuleRequest request, Reply<ModuleStatus> reply) override;
     void remove_module(std::string name, Caller caller, Reply<ModuleStatus> reply) override;
     void order_module(std::string name, ModuleOrder order, Caller caller, Reply<ModuleStatus> reply) override;
+    void routes(Caller caller, Reply<RoutesStatus> reply) override;
+    void put_routes(std::string json, Caller caller, Reply<RoutesStatus> reply) override;
+    void try_route(GenerationRequest request, Reply<RouteTrial> reply) override;
+    void greet(std::string user, Caller caller) override;
+    void leave(std::string user, Caller caller) override;
     void audit(bool run, Reply<AuditStatus> reply) override;
     void metrics(Reply<std::string> reply) override;
 
@@ -69,6 +80,7 @@ private:
     std::condition_variable changed_;
     std::deque<Submitted> submitted_;
     std::deque<RequestId> cancelled_;
+    std::deque<std::string> greetings_;
     std::uint64_t last_id_ = 0;
 };
 

@@ -1,0 +1,86 @@
+// The routing classifier beside the tokenizer on the same texts, one thread: a request that is routed by it should not
+// wait longer for that than for its tokens. Prints one JSON line; ratio = classify / encode, below 1 is faster.
+// usage: route_bench FOLDER [LABELS]   FOLDER holds tokenizer.json
+#include "engine/route/classifier.hpp"
+#include "engine/route/route_text.hpp"
+#include "engine/text/tokenizer.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+
+double cpu_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+/// Median over rounds, in microseconds a call.
+double microseconds(const std::function<void()>& work, int calls) {
+    std::vector<double> rounds;
+    for (int round = 0; round < 9; ++round) {
+        const double begin = cpu_seconds();
+        for (int i = 0; i < calls; ++i) work();
+        rounds.push_back((cpu_seconds() - begin) * 1e6 / calls);
+    }
+    std::nth_element(rounds.begin(), rounds.begin() + 4, rounds.end());
+    return rounds[4];
+}
+
+std::string of_length(const std::string& piece, std::size_t bytes) {
+    std::string text;
+    for (int i = 0; text.size() < bytes; ++i) text += piece + std::to_string(i) + " ";
+    return std::string(attune::beginning_of(text, bytes));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 2) {
+        std::cerr << "usage: route_bench FOLDER [LABELS]\n";
+        return 2;
+    }
+    auto tokenizer = attune::Tokenizer::open(argv[1]);
+    if (!tokenizer) {
+        std::cerr << tokenizer.error().message << "\n";
+        return 1;
+    }
+    const int count = std::clamp(argc > 2 ? std::atoi(argv[2]) : 8, 2, 256);
+    std::vector<std::string> labels;
+    for (int i = 0; i < count; ++i) labels.push_back("module-" + std::to_string(i));
+    const attune::Classifier classifier(labels, 16);
+
+    const std::string english = "Please explain how the committee reached its decision on the new regulation, item ";
+    const std::string code = "for (int i = 0; i < count; ++i) total += values[i] * weights[i];  // step ";
+    const std::string chinese = "请根据民法典的有关规定分析这份合同中的违约责任条款，第";
+    json line{{"bench", "route"}, {"labels", count}, {"buckets", classifier.buckets()}, {"texts", json::array()}};
+    for (const auto& [name, piece] : {std::pair{"english", english}, {"code", code}, {"chinese", chinese}})
+        for (const std::size_t bytes : {100u, 1000u, 4000u, 32000u}) {
+            const std::string text = of_length(piece, bytes);
+            const int calls = static_cast<int>(std::max<std::size_t>(10, 400'000 / bytes));
+            const double classify = microseconds(
+                [&] {
+                    (void)classifier.classify(
+                        attune::comparable(attune::beginning_of(text, attune::Classifier::kScannedBytes)));
+                },
+                calls);
+            const double encode = microseconds([&] { (void)(*tokenizer)->encode(text, false); }, calls);
+            line["texts"].push_back({{"text", name},
+                                     {"bytes", bytes},
+                                     {"classify_us", classify},
+                                     {"encode_us", encode},
+                                     {"ratio", classify / encode}});
+        }
+    std::cout << line.dump() << std::endl;
+    return 0;
+}
