@@ -121,14 +121,16 @@ class OpenAI(unittest.TestCase):
         self.assertRegex(answer.attune["served"][0]["modules"][0]["generation"], "^[0-9a-f]{64}$")
 
     def test_auto_routes_by_keyword_and_falls_to_the_default(self):
-        for content, rule, module in (("Draft a clause about patents.", "keyword", "legal"),
-                                      ("请补全这个函数", "keyword", "code"),
-                                      ("We waited two hours.", "default", "sentiment")):
+        for content, route in (
+                ("Draft a clause about patents.",
+                 {"rule": "keyword", "modules": ["legal"], "name": "rule 2", "matched": "clause"}),
+                ("请补全这个函数", {"rule": "keyword", "modules": ["code"], "name": "rule 1", "matched": "函数"}),
+                ("We waited two hours.", {"rule": "default", "modules": ["sentiment"]})):
             with self.subTest(content=content):
                 answer = self.client.chat.completions.create(
                     model="auto", messages=[{"role": "user", "content": content}], max_tokens=4, temperature=0,
                     extra_body={"attune": {"cold": "wait"}})
-                self.assertEqual(answer.attune["route"], {"rule": rule, "modules": [module]})
+                self.assertEqual(answer.attune["route"], route)
 
     def test_headers_tell_plain_clients_what_served_them(self):
         raw = self.client.chat.completions.with_raw_response.create(
