@@ -2,7 +2,7 @@
 
 #include "attune/settings.hpp"
 
-#include <toml++/toml.h>
+#include <toml_parser.hpp>
 
 #include <filesystem>
 #include <functional>

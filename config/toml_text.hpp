@@ -2,7 +2,7 @@
 
 #include "attune/result.hpp"
 
-#include <toml++/toml.h>
+#include <toml_parser.hpp>
 
 #include <cstdint>
 #include <filesystem>

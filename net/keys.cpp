@@ -5,9 +5,9 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include <toml++/toml.h>
 #include <fstream>
 #include <sstream>
+#include <toml_parser.hpp>
 
 namespace attune {
 namespace {

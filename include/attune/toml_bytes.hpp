@@ -14,8 +14,8 @@ struct TomlFault {
     const char* what = "";
 };
 
-/// What toml++ must not see: 3.3 runs into undefined behaviour on some bytes beyond ASCII instead of refusing them.
-/// TOML allows them in strings and comments only, and as well-formed UTF-8. Any thread.
+/// What is wrong with bytes beyond ASCII: TOML allows them in strings and comments only, and as well-formed UTF-8. In a
+/// file that is wrong in other ways, too, the parser may have another say. Any thread.
 inline std::optional<TomlFault> find_toml_fault(std::string_view text) {
     std::size_t line = 1;
     for (std::string_view rest = text; !rest.empty(); ++line) {

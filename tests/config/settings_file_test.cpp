@@ -180,6 +180,9 @@ TEST_CASE("ill-formed UTF-8 is refused with its line, wherever it stands", "[con
 
 TEST_CASE("a fault of TOML itself is named with its line", "[config][settings]") {
     CHECK_THAT(refusal("[server]\nport = = 1\n"), Contains("attune.toml, line 2: not valid TOML"));
+    // Letters in what the parser takes for one word.
+    for (const char* word : {"a = 2z[[\"a\xC4\xBA<\n", "a = 2=\"\xC3\xA9\"\n", "a = [1, 2=\"\xE3\x81\x82\"]\n"})
+        CHECK_THAT(refusal(word), Contains("attune.toml, line 1: not valid TOML"));
     for (const char* broken :
          {"[ = [\"a\"]\n", "[[ = 1\n", "a = { = 1 }\n", "a. = 1\n", "[a. = 1]\n", "a = { b. = 1 }\n"})
         CHECK_THAT(refusal(broken), Contains("attune.toml, line 1: not valid TOML"));

@@ -1,7 +1,7 @@
 #include "config/routes_file.hpp"
 #include "config/settings_file.hpp"
 
-#include <toml++/toml.h>
+#include <toml_parser.hpp>
 
 #include <catch2/catch.hpp>
 
