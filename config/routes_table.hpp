@@ -3,7 +3,7 @@
 #include "attune/result.hpp"
 #include "attune/route_rule.hpp"
 
-#include <toml++/toml.h>
+#include <toml_parser.hpp>
 
 #include <string>
 
