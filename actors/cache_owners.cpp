@@ -76,7 +76,8 @@ Result<void> CacheManagerState::make_owner_room(const Lease& lease) {
         std::sort(evictable.begin(), evictable.end(),
                   [](const CopyPtr& a, const CopyPtr& b) { return a->last_used < b->last_used; });
         for (const CopyPtr& copy : evictable) {
-            if (!is_over(held)) break;
+            // A prefetch takes free room only: an owner's hot modules must not push each other out for ever.
+            if (!is_over(held) || lease.give_up) break;
             held.bytes -= bytes_of(*copy);
             --held.modules;
             evict(copy);

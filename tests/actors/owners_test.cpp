@@ -84,6 +84,16 @@ TEST_CASE_METHOD(OwnersFixture, "bytes count in host memory and in slots", "[act
     CHECK_THAT(never->error->message, Contains("500 bytes") && Contains("limits.owner_bytes 399"));
 }
 
+TEST_CASE_METHOD(OwnersFixture, "an owner's hot modules do not push each other out for ever", "[actors][owners]") {
+    settings.limits.owner_modules = 1;
+    start();
+    for (int i = 0; i < settings.trigger.hot_hits; ++i) CHECK(ask_as("ann", "a1")->ok());
+    for (int i = 0; i < settings.trigger.hot_hits; ++i) CHECK(ask_as("ann", "a2")->ok());
+    for (int i = 0; i < 5; ++i) pass(1s);
+    CHECK(tier("a2") == Tier::resident);
+    CHECK(loads == 2);
+}
+
 TEST_CASE_METHOD(OwnersFixture, "orders and pins stand under the owner's limit, too", "[actors][owners]") {
     settings.limits.owner_modules = 1;
     start();
