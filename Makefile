@@ -29,6 +29,7 @@ bench: build
 	@tools/setup.sh bench
 	.venv/bin/python bench/text/tokenizer_ratio.py --bench $(BUILD)/text_bench --model models/smollm2 $(if $(filter 1,$(SAVE)),--save)
 	.venv/bin/python bench/text/jinja_ratio.py --bench $(BUILD)/template_bench $(if $(filter 1,$(SAVE)),--save)
+	for from in file clone; do $(BUILD)/merge_bench --model models/smollm2 --restore-from $$from; done
 	.venv/bin/python bench/run_load.py --attune $(BUILD)/attune --model models/smollm2
 
 # The unit tests under AddressSanitizer and UBSan; the inbox under ThreadSanitizer.

@@ -30,6 +30,24 @@ struct GemmCall {
     const void* panels = nullptr;
 };
 
+/// One panel of a packed weight, changed in place: W (1 + gains) + sum of b a, in float32, rounded once.
+struct ChangeCall {
+    void* panel = nullptr;  // [columns][kPanelOutputs]
+    int columns = 0;
+    int rank = 0;
+    const float* a = nullptr;            // [rank, columns]
+    const float* b = nullptr;            // [rank][kPanelOutputs], outputs in plain order
+    const float* row_gain = nullptr;     // [kPanelOutputs] or null
+    const float* column_gain = nullptr;  // [columns] or null
+    /// Column c gains row c mod rank.
+    struct Shards {
+        const float* b = nullptr;  // [rank][kPanelOutputs]
+        int rank = 1;
+    };
+    const Shards* shards = nullptr;
+    int shard_count = 0;
+};
+
 /// Causal attention of single query rows over a paged cache. Strides count elements.
 struct AttentionCall {
     const float* q = nullptr;  // [rows, heads, head_dim], heads contiguous
@@ -75,6 +93,10 @@ struct CpuKernels {
     /// Panels [begin, end).
     void (*gemm_f32)(const GemmCall&, std::int64_t begin, std::int64_t end);
     void (*gemm_bf16)(const GemmCall&, std::int64_t begin, std::int64_t end);
+
+    /// False when a value that was stored is not finite.
+    bool (*change_f32)(const ChangeCall&);
+    bool (*change_bf16)(const ChangeCall&);
 
     /// Items [begin, end) of rows * kv_heads; `scratch` holds attention_scratch() floats.
     void (*attend_f32)(const AttentionCall&, std::int64_t begin, std::int64_t end, float* scratch);

@@ -157,6 +157,84 @@ void gemm(const GemmCall& call, std::int64_t begin, std::int64_t end) {
     }
 }
 
+// ---- changing a weight
+
+inline Ints not_finite(Floats value) {
+    constexpr std::uint32_t kExponent = 0x7f800000U;
+    return ((Words)value & kExponent) == kExponent;
+}
+
+/// -> lanes that are not finite as stored.
+inline Ints store_panel(float* to, Floats low, Floats high) {
+    store(to, low);
+    store(to + kLanes, high);
+    return not_finite(low) | not_finite(high);
+}
+
+/// Nearest even; a NaN may round to anything, so it is told before.
+inline Ints store_panel(Bf16* to, Floats low, Floats high) {
+    const Words l = (Words)low + 0x7fffU + (((Words)low >> 16) & 1U);
+    const Words h = (Words)high + 0x7fffU + (((Words)high >> 16) & 1U);
+    const Words words = (l >> 16) | (h & 0xffff0000U);
+    __builtin_memcpy(to, &words, sizeof words);
+    return not_finite(low) | not_finite(high) | not_finite((Floats)l) | not_finite((Floats)h);
+}
+
+template <int Columns, class Element>
+inline Ints change_columns(const ChangeCall& call, int first) {
+    Element* at = static_cast<Element*>(call.panel) + static_cast<std::ptrdiff_t>(first) * kPanelOutputs;
+    Floats low[Columns];
+    Floats high[Columns];
+#pragma GCC unroll 8
+    for (int c = 0; c < Columns; ++c) load_panel(at + c * kPanelOutputs, low[c], high[c]);
+    if (call.row_gain != nullptr || call.column_gain != nullptr) {
+        const Floats g0 = call.row_gain != nullptr ? load(call.row_gain) : Floats{};
+        const Floats g1 = call.row_gain != nullptr ? load(call.row_gain + kLanes) : Floats{};
+        for (int c = 0; c < Columns; ++c) {
+            const Floats own = splat(call.column_gain != nullptr ? call.column_gain[first + c] : 0.0F);
+            low[c] += low[c] * (g0 + own);
+            high[c] += high[c] * (g1 + own);
+        }
+    }
+    const float* a = call.a + first;
+    const float* b = call.b;
+    for (int k = 0; k < call.rank; ++k, a += call.columns, b += kPanelOutputs) {
+        const Floats b0 = load(b);
+        const Floats b1 = load(b + kLanes);
+#pragma GCC unroll 8
+        for (int c = 0; c < Columns; ++c) {
+            const Floats value = splat(a[c]);
+            low[c] += b0 * value;
+            high[c] += b1 * value;
+        }
+    }
+    for (int s = 0; s < call.shard_count; ++s) {
+        for (int c = 0; c < Columns; ++c) {
+            const float* row =
+                call.shards[s].b + static_cast<std::ptrdiff_t>((first + c) % call.shards[s].rank) * kPanelOutputs;
+            low[c] += load(row);
+            high[c] += load(row + kLanes);
+        }
+    }
+    Ints bad{};
+#pragma GCC unroll 8
+    for (int c = 0; c < Columns; ++c) bad |= store_panel(at + c * kPanelOutputs, low[c], high[c]);
+    return bad;
+}
+
+template <class Element>
+bool change_panel(const ChangeCall& call) {
+    constexpr int kColumns = ATTUNE_KERNEL_ROWS >= 4 ? 4 : 1;
+    Ints bad{};
+    int column = 0;
+    for (; column + kColumns <= call.columns; column += kColumns)
+        bad |= change_columns<kColumns, Element>(call, column);
+    for (; column < call.columns; ++column) bad |= change_columns<1, Element>(call, column);
+    for (int i = 0; i < kLanes; ++i)
+        if (bad[i] != 0) return false;
+    return true;
+}
+
 // ---- attention
 
 /// `Group` query heads that share a key/value head, for one row.
@@ -361,7 +439,8 @@ void silu_mul(const float* gate, const float* up, int n, float* out) {
 }  // namespace
 
 extern const CpuKernels kKernels;
-const CpuKernels kKernels{ATTUNE_KERNEL_NAME, gemm<float>,    gemm<Bf16>, attend<float>, attend<Bf16>,
-                          kv_write<float>,    kv_write<Bf16>, rms_norm,   rope,          silu_mul};
+const CpuKernels kKernels{ATTUNE_KERNEL_NAME, gemm<float>,   gemm<Bf16>,   change_panel<float>,
+                          change_panel<Bf16>, attend<float>, attend<Bf16>, kv_write<float>,
+                          kv_write<Bf16>,     rms_norm,      rope,         silu_mul};
 
 }  // namespace attune::ATTUNE_KERNEL_SET

@@ -127,6 +127,31 @@ std::uint64_t LlamaModel::weight_bytes() const {
     return bytes;
 }
 
+Model::ProjectionWeight LlamaModel::projection_weight(int layer, Projection projection) {
+    if (projection == Projection::head)
+        return config_.shape.tied_embeddings ? ProjectionWeight{} : ProjectionWeight{head_.get(), 0};
+    const Layer& at = layers_[static_cast<std::size_t>(layer)];
+    switch (projection) {
+        case Projection::q:
+            return {at.qkv.get(), 0};
+        case Projection::k:
+            return {at.qkv.get(), 1};
+        case Projection::v:
+            return {at.qkv.get(), 2};
+        case Projection::o:
+            return {at.o.get(), 0};
+        case Projection::gate:
+            return {at.gate_up.get(), 0};
+        case Projection::up:
+            return {at.gate_up.get(), 1};
+        case Projection::down:
+            return {at.down.get(), 0};
+        case Projection::head:
+            break;
+    }
+    return {};
+}
+
 torch::Tensor LlamaModel::forward(const Batch& batch, KvCache& kv, const ModuleSlots& slots) const {
     const KvStep step = kv.prepare(batch);
     return run(batch, slots, [&](int layer, const auto& q, const auto& k, const auto& v) {

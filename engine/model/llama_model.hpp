@@ -35,6 +35,7 @@ public:
     std::shared_ptr<BaseAudit> audit() const override { return audit_; }
     std::shared_ptr<const BaseValues> base_values() const override { return source_values(places_, options_.dtype); }
     std::uint64_t weight_bytes() const override;
+    ProjectionWeight projection_weight(int layer, Projection projection) override;
 
 private:
     using WeightPtr = std::shared_ptr<Weight>;

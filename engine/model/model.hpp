@@ -57,6 +57,15 @@ public:
     /// model.
     virtual std::shared_ptr<const BaseValues> base_values() const { return nullptr; }
     virtual std::uint64_t weight_bytes() const = 0;
+
+    /// Where a projection's matrix lies.
+    struct ProjectionWeight {
+        Weight* weight = nullptr;
+        std::size_t part = 0;
+    };
+    /// For merging. Null where it cannot be changed in place: a head that is the embedding too, a model without
+    /// weights. `layer` of the head: 0.
+    virtual ProjectionWeight projection_weight(int /*layer*/, Projection /*projection*/) { return {}; }
 };
 
 /// Reads a Hugging Face folder (config.json, model.safetensors or its index) or a GGUF file, whose quantised tensors

@@ -144,6 +144,34 @@ torch::Tensor ModuleSlots::Impl::terms_torch(std::size_t site, const torch::Tens
     return by_segment(y, plan, acts, piece);
 }
 
+torch::Tensor ModuleSlots::Impl::terms_merged(std::size_t site, const torch::Tensor& y, const SlotPlan& plan,
+                                              const BaseProduct& base, bool in_place) const {
+    const auto on_bias = [&](const SlotContent::Output& term) {
+        return term.gain_on_bias && term.gain != SlotContent::kNone && base.bias.defined();
+    };
+    const auto acts = [&](const SlotContent& content) {
+        const SlotContent::Output* term = content.output(site);
+        return term != nullptr && (term->add != SlotContent::kNone || on_bias(*term));
+    };
+    const auto piece = [&](const PlannedSegment& segment, const torch::Tensor& rows) {
+        torch::Tensor sum = rows.to(torch::kFloat32);
+        for (const PlannedModule& module : segment.modules) {
+            if (!acts(*module.content)) continue;
+            const SlotContent::Output& term = *module.content->output(site);
+            if (on_bias(term)) sum = sum + base.bias * (values(*module.content, term.gain) * module.weight);
+            if (term.add != SlotContent::kNone) sum = sum + values(*module.content, term.add) * module.weight;
+        }
+        return sum.to(y.scalar_type());
+    };
+    if (!in_place) return by_segment(y, plan, acts, piece);
+    for (const PlannedSegment& segment : plan.segments) {
+        if (!segment.any(acts)) continue;
+        const torch::Tensor rows = y.narrow(0, segment.first, segment.rows);
+        rows.copy_(piece(segment, rows));
+    }
+    return y;
+}
+
 torch::Tensor ModuleSlots::base_input(int layer, Projection projection, const torch::Tensor& x,
                                       const SlotPlan& plan) const {
     const std::size_t site = SlotContent::site(layer, projection);

@@ -126,6 +126,15 @@ const Module* ModuleSlots::module(SlotId slot) const {
     return value_of(slot) >= 0 && index < impl_->slots.size() ? impl_->slots[index].module.get() : nullptr;
 }
 
+ModulePtr ModuleSlots::share(SlotId slot) const {
+    return module(slot) == nullptr ? nullptr : impl_->slots[static_cast<std::size_t>(value_of(slot))].module;
+}
+
+void ModuleSlots::set_merged(bool merged, bool with_head) {
+    impl_->merged_layers = merged;
+    impl_->merged_head = merged && with_head;
+}
+
 std::uint64_t ModuleSlots::used_bytes() const { return impl_->arena.used(); }
 std::uint64_t ModuleSlots::capacity_bytes() const { return impl_->arena.capacity(); }
 
@@ -152,13 +161,18 @@ std::shared_ptr<const SlotPlan> ModuleSlots::Impl::plan(std::vector<RowSegment> 
     plan->inputs.resize(sites);
     plan->norms.resize(SlotContent::norm_site(shape.layer_count(), NormSite{}));
     plan->states.resize(static_cast<std::size_t>(shape.layer_count()));
+    plan->merged_layers = merged_layers;
+    plan->merged_head = merged_head;
     plan->levels = levels_of(segments);
     for (const auto& level : plan->levels)
         for (const SlotPlan::Group& group : level) {
             const SlotContent& content = *group.content;
             for (std::size_t site = 0; site < sites; ++site) {
+                if (const SlotContent::Output* term = content.output(site))
+                    plan->terms[site] = plan->terms[site] || !plan->is_merged(site) ||
+                                        term->add != SlotContent::kNone || term->gain_on_bias;
+                if (plan->is_merged(site)) continue;
                 if (content.pair(site) != nullptr) plan->pairs[site] = true;
-                if (content.output(site) != nullptr) plan->terms[site] = true;
                 if (content.input_gain(site) != SlotContent::kNone) plan->terms[site] = plan->inputs[site] = true;
             }
             for (std::size_t site = 0; site < plan->norms.size(); ++site)
@@ -216,8 +230,9 @@ bool ModuleSlots::touches_head(const Batch& batch) const {
     const std::size_t head = SlotContent::site(0, Projection::head);
     return std::any_of(batch.segment_slots.begin(), batch.segment_slots.end(), [&](const SlotWeight& slot) {
         const SlotContent& content = *impl_->slots[static_cast<std::size_t>(value_of(slot.slot))].content;
-        return content.pair(head) != nullptr || content.output(head) != nullptr ||
-               content.input_gain(head) != SlotContent::kNone || content.head_rows != SlotContent::kNone;
+        const bool changes = content.pair(head) != nullptr || content.input_gain(head) != SlotContent::kNone;
+        return (changes && !impl_->merged_head) || content.output(head) != nullptr ||
+               content.head_rows != SlotContent::kNone;
     });
 }
 
@@ -237,7 +252,9 @@ torch::Tensor ModuleSlots::apply(int layer, Projection projection, const torch::
     const bool in_place = impl_->writes(x) && impl_->writes(y);
     // Terms first: they read the base's product as it is.
     if (plan.terms[site]) {
-        if (in_place) {
+        if (plan.is_merged(site)) {
+            y = impl_->terms_merged(site, y, plan, base, in_place);
+        } else if (in_place) {
             impl_->terms_kernels(site, x, y, plan, base);
         } else {
             y = impl_->terms_torch(site, x, y, plan, base);

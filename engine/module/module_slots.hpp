@@ -45,7 +45,14 @@ public:
     /// The slot's bytes are free for the next install. The caller guarantees that no sequence uses it.
     void remove(SlotId slot);
 
+    /// The changes that the modules of every row make to weights lie in the base itself now, or not any more: what else
+    /// they do (biases, embeddings, norms, states, virtual tokens) stays. `with_head`: those of the head are in it,
+    /// too. For the plans made from now on.
+    void set_merged(bool merged, bool with_head);
+
     const Module* module(SlotId slot) const;
+    /// Shares what the slot holds; null for an empty one.
+    ModulePtr share(SlotId slot) const;
     std::uint64_t used_bytes() const;
     std::uint64_t capacity_bytes() const;
 

@@ -77,6 +77,10 @@ struct ModuleSlots::Impl {
                               const BaseProduct& base) const;
 
     void embedding_kernels(std::span<const TokenId> tokens, torch::Tensor& x, const SlotPlan& plan) const;
+    /// What is left of a site's terms when its gains lie in the base: added values, and gains on the base's bias.
+    torch::Tensor terms_merged(std::size_t site, const torch::Tensor& y, const SlotPlan& plan, const BaseProduct& base,
+                               bool in_place) const;
+
     torch::Tensor embedding_torch(std::span<const TokenId> tokens, const torch::Tensor& x, const SlotPlan& plan) const;
 
     void head_rows_kernels(const torch::Tensor& x, torch::Tensor& y, const SlotPlan& plan) const;
@@ -124,6 +128,8 @@ struct ModuleSlots::Impl {
     Arena arena;
     torch::Tensor memory;  // [device_bytes], uint8
     std::vector<Slot> slots;
+    bool merged_layers = false;
+    bool merged_head = false;
 };
 
 }  // namespace attune

@@ -58,6 +58,11 @@ public:
     std::vector<bool> states;  // [layer]
     bool embedding = false;    ///< soft prompts too
     bool head_rows = false;
+
+    // Weights that hold the modules' changes already, see ModuleSlots::set_merged.
+    bool merged_layers = false;
+    bool merged_head = false;
+    bool is_merged(std::size_t site) const { return site == 0 ? merged_head : merged_layers; }
 };
 
 }  // namespace attune

@@ -2,6 +2,8 @@
 
 #include "attune/result.hpp"
 
+#include "attune/result.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,8 +11,8 @@
 
 namespace attune {
 
-/// Hashes of the resident base. Torch-free; every method may be called from any thread, except `damage`.
-/// XXH3-128 per tensor as held in memory, 32 hex digits.
+/// Hashes of the resident base. Torch-free; every method may be called from any thread, except restore() and
+/// flip_bit(). XXH3-128 per tensor as held in memory, 32 hex digits.
 class BaseAudit {
 public:
     virtual ~BaseAudit() = default;
@@ -22,8 +24,8 @@ public:
     virtual const std::string& expected(std::size_t tensor) const = 0;
 
     /// Hashes up to `budget` bytes of a tensor, continuing where the last call for it stopped; slices of at most 1 MiB
-    /// under the tensor's gate. `hash` is filled when the tensor is complete. A tensor whose epoch moved (it was
-    /// rewritten) starts over.
+    /// under the tensor's gate. `hash` is filled when the tensor is complete: expected() for a merged tensor that is
+    /// what its merge made of it. A tensor whose epoch moved (it was rewritten) starts over.
     struct Progress {
         std::uint64_t bytes = 0;
         bool complete = false;
@@ -35,6 +37,10 @@ public:
     virtual const std::string& checkpoint() const = 0;
     /// One hash over all tensors' hashes in name order.
     static std::string combine(const std::vector<std::string>& hashes);
+
+    /// Writes the tensor as it was loaded, read again from its source and verified before and after. The executor's
+    /// thread only, between steps. Errc::base_damaged when the source does not give it any more.
+    virtual Result<void> restore(std::size_t tensor) = 0;
 
     /// Flips one bit of a resident weight. For tests of the alarm only; never reachable from a socket.
     virtual void flip_bit(std::size_t tensor, std::uint64_t byte) = 0;

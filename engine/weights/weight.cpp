@@ -32,7 +32,8 @@ Weight::Weight(std::vector<Part> parts, std::int64_t columns, const Options& opt
       options_(options),
       gates_(std::make_unique<Gate[]>(parts_.size())),
       expected_(parts_.size()),
-      sources_(parts_.size()) {
+      sources_(parts_.size()),
+      copies_(parts_.size()) {
     TORCH_CHECK(options.shard.rank == 0 && options.shard.world == 1, "weights are not sharded yet");
     TORCH_CHECK(options.layout == WeightLayout::rows || options.device.is_cpu(), "panels are for the CPU");
     for (Part& part : parts_) {
@@ -135,10 +136,15 @@ void Weight::overwrite_rows(std::size_t part, std::int64_t first, const torch::T
     const std::int64_t count = values.size(0);
     TORCH_CHECK(first >= 0 && first + count <= parts_[part].rows && values.size(1) == columns_, "rows outside of ",
                 parts_[part].name);
-    const std::int64_t begin = parts_[part].first_output + first;
-    const torch::NoGradGuard no_grad;
     const std::lock_guard lock(gates_[part].mutex);
     ++gates_[part].epoch;
+    write_rows(part, first, values);
+}
+
+void Weight::write_rows(std::size_t part, std::int64_t first, const torch::Tensor& values) {
+    const std::int64_t begin = parts_[part].first_output + first;
+    const std::int64_t count = values.size(0);
+    const torch::NoGradGuard no_grad;
     if (options_.layout == WeightLayout::rows) {
         storage_.narrow(0, begin, count).copy_(values);
         return;
@@ -209,31 +215,34 @@ Result<void> Weight::read_source_rows(std::size_t part, std::int64_t first, std:
     return {};
 }
 
+Result<void> Weight::convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first,
+                                   Staging& staging) const {
+    auto& [raw, values, encoded] = staging;
+    const std::int64_t count = std::min(chunk_rows(source), parts_[part].rows - first);
+    if (auto ok = read_chunk(part, source, first, count, raw, values); !ok) return ok;
+    const bool panels = options_.layout == WeightLayout::panels;
+    const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
+    encoded.resize(static_cast<std::size_t>(stored) * row_bytes());
+    if (panels && is_bf16(options_)) {
+        pack_panels(values.data(), count, columns_, reinterpret_cast<Bf16*>(encoded.data()));
+    } else if (panels) {
+        pack_panels(values.data(), count, columns_, reinterpret_cast<float*>(encoded.data()));
+    } else if (is_bf16(options_)) {
+        auto* to = reinterpret_cast<Bf16*>(encoded.data());
+        for (std::size_t i = 0; i < values.size(); ++i) to[i] = to_bf16(values[i]);
+    } else {
+        std::memcpy(encoded.data(), values.data(), encoded.size());
+    }
+    return {};
+}
+
 template <class Take>
 Result<void> Weight::convert_source(std::size_t part, const SourceTensor& source, Take&& take) const {
-    const std::int64_t rows = parts_[part].rows;
-    const std::int64_t chunk = chunk_rows(source);
-    std::vector<std::byte> raw;
-    std::vector<float> values;
-    std::vector<std::byte> encoded;
-    for (std::int64_t first = 0; first < rows; first += chunk) {
-        const std::int64_t count = std::min(chunk, rows - first);
-        if (auto ok = read_chunk(part, source, first, count, raw, values); !ok) return ok;
-        const bool panels = options_.layout == WeightLayout::panels;
-        const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
-        encoded.resize(static_cast<std::size_t>(stored) * row_bytes());
-        if (panels && is_bf16(options_)) {
-            pack_panels(values.data(), count, columns_, reinterpret_cast<Bf16*>(encoded.data()));
-        } else if (panels) {
-            pack_panels(values.data(), count, columns_, reinterpret_cast<float*>(encoded.data()));
-        } else if (is_bf16(options_)) {
-            auto* to = reinterpret_cast<Bf16*>(encoded.data());
-            for (std::size_t i = 0; i < values.size(); ++i) to[i] = to_bf16(values[i]);
-        } else {
-            std::memcpy(encoded.data(), values.data(), encoded.size());
-        }
-        take(std::span<const std::byte>(raw), static_cast<std::uint64_t>(first) * row_bytes(),
-             std::span<const std::byte>(encoded));
+    Staging staging;
+    for (std::int64_t first = 0; first < parts_[part].rows; first += chunk_rows(source)) {
+        if (auto ok = convert_chunk(part, source, first, staging); !ok) return ok;
+        take(std::span<const std::byte>(staging.raw), static_cast<std::uint64_t>(first) * row_bytes(),
+             std::span<const std::byte>(staging.encoded));
     }
     return {};
 }
@@ -246,11 +255,13 @@ Result<void> Weight::load(std::size_t part, SourceTensor source, Sha256* checkpo
     });
     if (!ok) return ok;
     sources_[part] = std::move(source);
-    expected_[part] = hash(part);
+    const std::lock_guard lock(gates_[part].mutex);
+    expected_[part] = gates_[part].meant = hash_held(part);
     return {};
 }
 
 Result<void> Weight::reload(std::size_t part) {
+    const std::lock_guard lock(gates_[part].mutex);
     const Error damaged =
         make_error(Errc::base_damaged, "tensor \"" + parts_[part].name + "\": the model file has changed");
     Xxh128 before;
@@ -258,13 +269,12 @@ Result<void> Weight::reload(std::size_t part) {
     if (!ok) return ok;
     if (before.hex() != expected_[part]) return damaged;
     // Read a second time instead of holding a copy: staging stays bounded. What is written is hashed again below.
-    ok = convert_source(part, sources_[part], [&](auto, std::uint64_t offset, auto bytes) {
-        const std::lock_guard lock(gates_[part].mutex);
-        ++gates_[part].epoch;
-        write_bytes(part, offset, bytes);
-    });
+    ++gates_[part].epoch;
+    gates_[part].meant = expected_[part];
+    ok = convert_source(part, sources_[part],
+                        [&](auto, std::uint64_t offset, auto bytes) { write_bytes(part, offset, bytes); });
     if (!ok) return ok;
-    if (hash(part) != expected_[part]) return damaged;
+    if (hash_held(part) != expected_[part]) return damaged;
     return {};
 }
 
@@ -288,6 +298,16 @@ std::uint64_t Weight::epoch(std::size_t part) const {
     return gates_[part].epoch;
 }
 
+Weight::Meant Weight::meant(std::size_t part) const {
+    const std::lock_guard lock(gates_[part].mutex);
+    return {gates_[part].epoch, gates_[part].meant};
+}
+
+torch::Tensor Weight::byte_view(std::size_t part) const {
+    const std::uint64_t at = static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes();
+    return bytes_of(storage_).narrow(0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(part_bytes(part)));
+}
+
 std::span<const std::byte> Weight::resident_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count,
                                                   std::vector<std::byte>& staging) const {
     const std::uint64_t at = static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes() + offset;
@@ -305,6 +325,15 @@ std::string Weight::hash(std::size_t part) const {
         if (visit_bytes(part, 0, part_bytes(part), epoch(part), [&](auto bytes) { hash.update(bytes); }))
             return hash.hex();
     }
+}
+
+std::string Weight::hash_held(std::size_t part) const {
+    Xxh128 hash;
+    std::vector<std::byte> staging;
+    const std::uint64_t total = part_bytes(part);
+    for (std::uint64_t offset = 0; offset < total; offset += kSliceBytes)
+        hash.update(resident_bytes(part, offset, std::min(total - offset, kSliceBytes), staging));
+    return hash.hex();
 }
 
 void Weight::flip_bit(std::size_t part, std::uint64_t byte) {

@@ -30,6 +30,23 @@ struct Shard {
     int world = 1;
 };
 
+/// What is done to a part of a weight: W (1 + row gain + column gain) + b a + shards, in float32, rounded once into the
+/// weight's dtype.
+struct WeightChange {
+    /// Column j gains scale * column j mod rank of b; with as many as the weight has columns a dense change.
+    struct Shards {
+        std::span<const float> b;  // [rows, rank]
+        int rank = 0;
+        float scale = 1.0F;
+    };
+    int rank = 0;
+    std::vector<float> a;  // [rank, columns]
+    std::vector<float> b;  // [rows, rank]
+    std::vector<Shards> shards;
+    std::vector<float> row_gain;     // [rows] or empty
+    std::vector<float> column_gain;  // [columns] or empty
+};
+
 /// A resident matrix or vector of the base. Hides dtype, packing and shard: model, merge, audit and training use only
 /// these calls. May hold several source tensors one below the other (q, k, v), multiplied in one go and audited each by
 /// itself. Its bytes stay at one address for life.
@@ -60,6 +77,7 @@ public:
     std::int64_t outputs() const { return outputs_; }  ///< width of matmul()'s result, padding included
     std::uint64_t bytes() const;                       ///< resident, all parts
     Shard shard() const { return options_.shard; }
+    torch::Device device() const { return options_.device; }
 
     // ---- the mathematics' side
 
@@ -93,11 +111,26 @@ public:
     /// it. Errc::base_damaged when the file no longer gives that hash.
     Result<void> reload(std::size_t part);
 
+    /// Changes a whole part, in one go for the audit: hashed before (Errc::base_damaged when it is not what was loaded;
+    /// then nothing is written) and after, so that it knows what to expect. With `keep_copy` restore() needs no file.
+    /// All or nothing: where a value is not finite the part is restored, Errc::invalid_module.
+    Result<void> change(std::size_t part, bool keep_copy, const WeightChange& change);
+    /// The part as it was loaded, from the kept copy or else from its file, in bounded staging per thread; verified
+    /// when it is written, so before anybody uses it: what it held before was of no use any more. Errors as reload().
+    Result<void> restore(std::size_t part);
+
     // ---- the audit's side
 
     std::uint64_t part_bytes(std::size_t part) const;
+    /// The hash taken right after the load.
     const std::string& expected(std::size_t part) const { return expected_[part]; }
     std::uint64_t epoch(std::size_t part) const;
+    /// The hash that the part is meant to have while its epoch is this one: that of its load, or of its last change().
+    struct Meant {
+        std::uint64_t epoch = 0;
+        std::string hash;
+    };
+    Meant meant(std::size_t part) const;
     /// XXH3-128 of the part's resident bytes.
     std::string hash(std::size_t part) const;
 
@@ -121,12 +154,16 @@ public:
     /// Flips one bit and tells nobody: what a test of the audit needs.
     void flip_bit(std::size_t part, std::uint64_t byte);
 
+    /// Where the bytes lie, for a test that they stay there.
+    const void* address() const { return storage_.const_data_ptr(); }
+
     static constexpr std::uint64_t kSliceBytes = 1u << 20;
 
 private:
     struct Gate {
         mutable std::mutex mutex;
         std::uint64_t epoch = 0;
+        std::string meant;  // the hash that the resident bytes should have
     };
 
     std::int64_t stored_rows(std::size_t part) const;
@@ -134,6 +171,18 @@ private:
     std::span<const std::byte> resident_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count,
                                               std::vector<std::byte>& staging) const;
     void write_bytes(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes);
+
+    // The part's gate is held by the caller.
+    std::string hash_held(std::size_t part) const;
+    void write_rows(std::size_t part, std::int64_t first, const torch::Tensor& values);
+    /// False when a value is not finite as it is stored. Panels on all threads, without staging; rows in chunks.
+    bool change_panels(std::size_t part, const WeightChange& change);
+    bool change_rows(std::size_t part, const WeightChange& change);
+    Result<void> restore_held(std::size_t part);
+    /// Writes what the part's file gives now, on all threads.
+    Result<void> read_source(std::size_t part);
+    /// The part's resident bytes, [part_bytes] uint8.
+    torch::Tensor byte_view(std::size_t part) const;
     torch::Tensor matmul_panels(const torch::Tensor& x) const;
     torch::Tensor gather_panels(const torch::Tensor& ids) const;
 
@@ -145,6 +194,14 @@ private:
                             std::vector<std::byte>& raw, std::vector<float>& values) const;
     std::int64_t chunk_rows(const SourceTensor& source) const;
 
+    struct Staging {
+        std::vector<std::byte> raw;  // as in the file
+        std::vector<float> values;
+        std::vector<std::byte> encoded;  // as in memory
+    };
+    /// The chunk_rows() rows from `first` on, or those up to the end.
+    Result<void> convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first,
+                               Staging& staging) const;
     /// Calls take(raw file bytes, offset within the part's resident bytes, resident bytes) chunk by chunk.
     template <class Take>
     Result<void> convert_source(std::size_t part, const SourceTensor& source, Take&& take) const;
@@ -157,6 +214,7 @@ private:
     std::unique_ptr<Gate[]> gates_;
     std::vector<std::string> expected_;
     std::vector<SourceTensor> sources_;
+    std::vector<torch::Tensor> copies_;  // [part_bytes] uint8; undefined until change() keeps one
 };
 
 }  // namespace attune

@@ -37,16 +37,17 @@ public:
         const Entry& entry = entries_.at(tensor);
         Cursor& cursor = cursors_[tensor];
         const std::lock_guard lock(cursor.mutex);
-        if (!cursor.hash || cursor.epoch != entry.weight->epoch(entry.part)) restart(cursor, entry);
+        if (!cursor.hash || cursor.meant.epoch != entry.weight->epoch(entry.part)) restart(cursor, entry);
 
         Progress progress;
         const std::uint64_t total = entry.weight->part_bytes(entry.part);
         const std::uint64_t count = std::min(budget, total - cursor.offset);
-        const bool steady = entry.weight->visit_bytes(entry.part, cursor.offset, count, cursor.epoch, [&](auto bytes) {
-            cursor.hash->update(bytes);
-            cursor.offset += bytes.size();
-            progress.bytes += bytes.size();
-        });
+        const bool steady =
+            entry.weight->visit_bytes(entry.part, cursor.offset, count, cursor.meant.epoch, [&](auto bytes) {
+                cursor.hash->update(bytes);
+                cursor.offset += bytes.size();
+                progress.bytes += bytes.size();
+            });
         if (!steady) {  // rewritten meanwhile: what was hashed belongs to no one state
             cursor.hash.reset();
             return progress;
@@ -55,8 +56,16 @@ public:
             progress.complete = true;
             progress.hash = cursor.hash->hex();
             cursor.hash.reset();
+            // A merged tensor that is what its merge made of it counts as its base value. Compared with what was meant
+            // when the hash began: it may have been rewritten since the last slice.
+            if (progress.hash == cursor.meant.hash) progress.hash = entry.weight->expected(entry.part);
         }
         return progress;
+    }
+
+    Result<void> restore(std::size_t tensor) override {
+        const Entry& entry = entries_.at(tensor);
+        return entry.weight->restore(entry.part);
     }
 
     void flip_bit(std::size_t tensor, std::uint64_t byte) override {
@@ -75,13 +84,13 @@ private:
         std::mutex mutex;
         std::optional<Xxh128> hash;
         std::uint64_t offset = 0;
-        std::uint64_t epoch = 0;
+        Weight::Meant meant;
     };
 
     static void restart(Cursor& cursor, const Entry& entry) {
         cursor.hash.emplace();
         cursor.offset = 0;
-        cursor.epoch = entry.weight->epoch(entry.part);
+        cursor.meant = entry.weight->meant(entry.part);
     }
 
     std::vector<Entry> entries_;

@@ -2,6 +2,7 @@
 
 #include "engine/kv/block_size.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -266,4 +267,80 @@ TEST_CASE("bfloat16 rounds to the nearest even and keeps NaN", "[engine][kernels
     float quiet_only_below = 0;
     std::memcpy(&quiet_only_below, &word, sizeof word);
     CHECK(std::isnan(from_bf16(to_bf16(quiet_only_below))));
+}
+
+TEST_CASE("a panel is changed in place in every set as in float64, rounded once", "[engine][kernels][merge]") {
+    constexpr int kColumns = 39;  // no multiple of any block
+    constexpr int kRank = 5;
+    constexpr int kShards = 7;
+    Values values(11);
+    const auto w = values.many(kPanelOutputs * kColumns);  // [outputs, columns]
+    const auto a = values.many(kRank * kColumns);
+    const auto b = values.many(kRank * kPanelOutputs);
+    const auto shards = values.many(kShards * kPanelOutputs);
+    const auto rows = values.many(kPanelOutputs);
+    const auto columns = values.many(kColumns);
+    const auto check = [&](auto element, auto member, double tolerance) {
+        using Element = decltype(element);
+        for (const CpuKernels* set : sets()) {
+            INFO(set->name);
+            std::vector<Element> panel = pack<Element>(w, kPanelOutputs, kColumns);
+            const std::vector<Element> before = panel;
+            const ChangeCall::Shards one{shards.data(), kShards};
+            ChangeCall call;
+            call.panel = panel.data();
+            call.columns = kColumns;
+            call.rank = kRank;
+            call.a = a.data();
+            call.b = b.data();
+            call.row_gain = rows.data();
+            call.column_gain = columns.data();
+            call.shards = &one;
+            call.shard_count = 1;
+            REQUIRE((set->*member)(call));
+            const auto wide = [](Element value) {
+                if constexpr (std::is_same_v<Element, Bf16>) {
+                    return static_cast<double>(from_bf16(value));
+                } else {
+                    return static_cast<double>(value);
+                }
+            };
+            double worst = 0;
+            for (int c = 0; c < kColumns; ++c) {
+                for (int n = 0; n < kPanelOutputs; ++n) {
+                    const auto at = static_cast<std::size_t>(c * kPanelOutputs + panel_index(Element{}, n));
+                    const auto i = [](int index) { return static_cast<std::size_t>(index); };
+                    double expected =
+                        wide(before[at]) * (1.0 + static_cast<double>(rows[i(n)]) + static_cast<double>(columns[i(c)]));
+                    for (int k = 0; k < kRank; ++k)
+                        expected += static_cast<double>(b[i(k * kPanelOutputs + n)]) *
+                                    static_cast<double>(a[i(k * kColumns + c)]);
+                    expected += static_cast<double>(shards[i(c % kShards * kPanelOutputs + n)]);
+                    worst = std::max(worst, std::fabs(wide(panel[at]) - expected) / (1 + std::fabs(expected)));
+                }
+            }
+            CHECK(worst < tolerance);
+
+            // Not finite, or not any more once it is rounded.
+            for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
+                                    -std::numeric_limits<float>::quiet_NaN()}) {
+                auto wrong = b;
+                wrong.back() = bad;
+                call.b = wrong.data();
+                CHECK_FALSE((set->*member)(call));
+                panel = before;
+            }
+            call.b = b.data();
+            call.rank = 0;
+            call.shard_count = 0;
+            std::vector<float> large(kPanelOutputs, 0.0F);
+            large[20] = 3.3e38F;
+            call.row_gain = large.data();
+            call.column_gain = nullptr;
+            CHECK((set->*member)(call));
+            CHECK_FALSE((set->*member)(call));  // larger still
+        }
+    };
+    check(float{}, &CpuKernels::change_f32, 1e-6);
+    check(Bf16{}, &CpuKernels::change_bf16, 0.004);
 }
