@@ -27,6 +27,9 @@ EngineOptions engine_options(const Settings& settings, std::vector<TokenId> end_
     options.module_bytes = settings.modules.device_bytes;
     options.slot_dtype = settings.modules.slot_dtype;
     options.max_rank = settings.modules.max_rank;
+    options.apply = settings.scheduler.apply;
+    options.drain_ms = settings.scheduler.drain_ms;
+    options.restore_from = settings.modules.restore_from;
     options.threads = settings.model.threads;
     options.end_tokens = std::move(end_tokens);
     return options;

@@ -197,7 +197,8 @@ void add_serve(CLI::App& app, Run& run) {
         ->check(CLI::Range(0, 65535));
     command->add_option("--cold", options->cold, "What a request gets while its module loads: wait, fallback, upgrade")
         ->type_name("POLICY");
-    command->add_option("--apply", options->apply, "How modules are put on the base: batched")->type_name("MODE");
+    command->add_option("--apply", options->apply, "How modules are put on the base: batched, merged or auto")
+        ->type_name("MODE");
     command->add_option("--keys-file", options->keys_file, "TOML file with client and admin keys")->type_name("FILE");
     options->settings.add_files(*command);
     command->callback([&run, options] { run = [options] { return serve(*options); }; });

@@ -84,7 +84,7 @@ void add_modules(std::vector<SettingField>& all) {
     all.push_back(integer("modules", "loaders", modules(&S::loaders), 1, 64));
     all.push_back(number("modules", "load_timeout_s", modules(&S::load_timeout_s), 0.1, kDay_s));
     all.push_back(boolean("modules", "allow_unverified_base", modules(&S::allow_unverified_base)));
-    all.push_back(choice("modules", "restore_from", modules(&S::restore_from), {"file"}, {"clone"}));
+    all.push_back(choice("modules", "restore_from", modules(&S::restore_from), {"file", "clone"}));
 }
 
 void add_work(std::vector<SettingField>& all) {
@@ -101,7 +101,7 @@ void add_work(std::vector<SettingField>& all) {
     all.push_back(integer("scheduler", "max_sequences", scheduler(&S::max_sequences), 1, 65536));
     all.push_back(integer("scheduler", "step_tokens", scheduler(&S::step_tokens), 1, 1 << 20));
     all.push_back(integer("scheduler", "queue", scheduler(&S::queue), 1, 1000000));
-    all.push_back(choice("scheduler", "apply", scheduler(&S::apply), {"batched"}, {"auto", "merged"}));
+    all.push_back(choice("scheduler", "apply", scheduler(&S::apply), {"batched", "merged", "auto"}));
     all.push_back(integer("scheduler", "drain_ms", scheduler(&S::drain_ms), 0, 86400000));
     all.push_back(number("scheduler", "slo_ttft_ms", scheduler(&S::slo_ttft_ms), 0, 1e9, " (0 = none)"));
     all.push_back(number("scheduler", "slo_itl_ms", scheduler(&S::slo_itl_ms), 0, 1e9, " (0 = none)"));

@@ -52,7 +52,7 @@ StepReport EngineImpl::step() {
     }
     report.ended = std::exchange(ended_, {});
     report.work_left = has_work();
-    report.seconds = milliseconds_between(begin, options_.now()) / 1000;
+    report.seconds = milliseconds_between(begin, options_.now()) / 1000 - report.switch_seconds;
     return report;
 }
 
@@ -62,7 +62,9 @@ void EngineImpl::run_step(StepReport& report) {
     end_overdue();
     apply_waiting_switches();
     step_requests_.clear();
-    const StepPlan& plan = scheduler_.plan();
+    if (!settle_apply(report)) return;
+    const TimePoint begin = options_.now();
+    const StepPlan& plan = scheduler_.plan(who_may_run());
     for (const ScheduledRows& rows : plan.rows) step_requests_.insert(rows.sequence->request());
     report.preempted = static_cast<int>(plan.preempted.size());
     if (!plan.copies.empty()) kv_.copy(pairs_of(plan.copies));
@@ -70,11 +72,13 @@ void EngineImpl::run_step(StepReport& report) {
 
     build_batch(plan, batch_);
     note_starts(plan, report);
+    note_apply(plan, report);
     const torch::Tensor hidden = model_->forward(batch_, kv_, slots_);  // [rows, hidden_size]
     list_logit_rows(plan);
     ATTUNE_ASSERT(logit_rows_.size() == batch_.logit_rows.size());
     for (const ScheduledRows& rows : plan.rows) rows.sequence->advance(rows.rows);
     read_logits(hidden, report);
+    apply_.stepped(report.rows, report.prompt_rows == 0, milliseconds_between(begin, options_.now()) / 1000);
 }
 
 void EngineImpl::end_overdue() {
@@ -160,7 +164,10 @@ bool EngineImpl::score_prompt_row(RunningJob& running, int token, std::span<cons
         // Also after a preemption nothing is scored twice.
         running.choices[0]->sequence.want_logits_from(running.next_scored_row());
     }
-    if (running.is_prompt_scored()) running.tell_prompt();
+    if (running.is_prompt_scored()) {
+        running.tell_prompt();
+        running.last_told = options_.now();
+    }
     return true;
 }
 
@@ -216,6 +223,7 @@ void EngineImpl::accept_token(RunningJob& running, Choice& choice, Sample sample
         running.cached_tokens = choice.sequence.cached_tokens();
         report.prefix_hits += running.cached_tokens;
     }
+    running.last_told = now;
 
     TokenEvent event;
     event.choice = choice.sequence.choice();

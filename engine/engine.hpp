@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,11 @@ struct EngineOptions {
     std::uint64_t module_bytes = 256ull << 20;
     std::string slot_dtype = "bf16";
     int max_rank = 64;
-    int threads = 0;                  ///< 0: all cores
-    std::vector<TokenId> end_tokens;  ///< a sequence ends with any of them; empty: runs to max_tokens
+    std::string apply = "batched";      ///< batched | merged | auto: how modules are put on the base
+    std::int64_t drain_ms = 200;        ///< how long a merged set may go on while another request waits
+    std::string restore_from = "file";  ///< file | clone: where merged weights come back from
+    int threads = 0;                    ///< 0: all cores
+    std::vector<TokenId> end_tokens;    ///< a sequence ends with any of them; empty: runs to max_tokens
     Now now = steady_now;
 };
 
@@ -57,6 +61,13 @@ struct StepReport {
     std::vector<EndedRequest> ended;
     std::vector<double> inter_token_seconds;  ///< one per emitted token but a choice's first
     std::string fault;                        ///< what a failed step threw, for the log; empty when all went well
+    ApplyMode apply = ApplyMode::batched;     ///< how modules were put on the base for `generated`: never mixed
+    int merges = 0;
+    int restores = 0;
+    double switch_seconds = 0;  ///< of merging and restoring; not in `seconds`
+    std::string not_merged;     ///< why a set that was to be merged is not, for the log
+    /// A tensor of the base is not what was loaded: nothing was computed, and nothing may be before restore_base().
+    std::optional<Error> damage;
 };
 
 struct EngineStats {
@@ -67,7 +78,8 @@ struct EngineStats {
     int total_blocks = 0;
     std::uint64_t slot_bytes = 0;
     std::uint64_t slot_capacity_bytes = 0;
-    std::uint64_t weight_bytes = 0;
+    std::uint64_t weight_bytes = 0;  ///< copies for restoring included
+    bool merged = false;             ///< a set of modules lies in the base's weights
 };
 
 /// Owns the model, the KV pool, the module slots and all sequences. One thread only (the executor's). Torch-free here;
@@ -108,6 +120,12 @@ public:
     /// Between steps: forgets all cached keys and values. Requests that run keep theirs, which nobody will share; one
     /// that is read again from its first token shares again.
     virtual void drop_prefix_cache() = 0;
+
+    /// Between steps, after the audit found these tensors (as audit() counts them) changed: each is written as it was
+    /// loaded, and verified. Everything that was computed is dropped; requests that got a token since `good`, the last
+    /// moment at which all of them were right, end with Errc::base_damaged, the others are computed again. Errors name
+    /// what could not be restored: then nothing may be computed any more.
+    virtual Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) = 0;
 };
 
 }  // namespace attune

@@ -4,10 +4,12 @@
 #include "engine/engine.hpp"
 #include "engine/kv/block_pool.hpp"
 #include "engine/kv/kv_cache.hpp"
+#include "engine/model/base_merge.hpp"
 #include "engine/model/model.hpp"
 #include "engine/module/module_slots.hpp"
 #include "engine/running_job.hpp"
 #include "engine/sample/sampler.hpp"
+#include "engine/schedule/apply_policy.hpp"
 #include "engine/schedule/batch_builder.hpp"
 #include "engine/schedule/scheduler.hpp"
 
@@ -15,10 +17,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -31,6 +35,7 @@ struct EngineLayout {
     torch::Dtype slot_dtype = torch::kFloat32;
     int kv_blocks = 0;
     bool torch_kernels = false;  ///< the libtorch reference path everywhere (model.kernels = torch)
+    ApplyWish apply = ApplyWish::batched;
 };
 
 /// An engine over any Model. Engine::open makes one from files; tests bring models of their own.
@@ -58,6 +63,7 @@ public:
     void remove(SlotId slot) override;
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override;
+    Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) override;
 
 private:
     /// A row whose logits the step wants, remembered by ids: its job may end before its turn.
@@ -82,6 +88,21 @@ private:
     void draw_token(RunningJob& running, Choice& choice, std::span<const float> logits, StepReport& report);
     void accept_token(RunningJob& running, Choice& choice, Sample sample, StepReport& report);
     void fail_step(const std::string& fault, StepReport& report);
+
+    // engine_apply.cpp: modules merged into the base, and a base that has to be repaired
+    /// False when the base is damaged: no step.
+    bool settle_apply(StepReport& report);
+    ApplyPolicy::Demand demand();
+    std::vector<MergedModule> modules_of(const ModuleSet& set) const;
+    std::uint64_t merge_bytes(const ModuleSet& set);
+    void merge(const ModuleSet& set, std::uint64_t bytes, StepReport& report);
+    void restore_merged(StepReport& report);
+    /// The slot is being emptied.
+    void forget_merged(SlotId slot);
+    Scheduler::MayRun who_may_run() const;
+    void note_apply(const StepPlan& plan, StepReport& report);
+    /// How these modules are put on the base now.
+    ApplyMode mode_of(const SequenceModules& modules) const;
 
     // engine_jobs.cpp: how jobs begin and end
     void admit(JobPtr job);
@@ -114,6 +135,10 @@ private:
     std::map<SlotId, BlockTable> prefixes_;  ///< their keys and values, held as long as the module is resident
     int prefix_blocks_ = 0;                  ///< of pool_, in prefixes_
     Scheduler scheduler_;
+    BaseMerge merge_;
+    ApplyPolicy apply_;
+    std::vector<std::pair<ModuleSet, std::uint64_t>> merge_bytes_;  // of sets that were asked for
+    std::optional<Error> damage_;                                   // told with the next report
     Sampler sampler_;
     std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;  // dies before pool_, which gets its blocks back
     std::uint64_t arrivals_ = 0;

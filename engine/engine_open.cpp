@@ -46,6 +46,13 @@ Result<torch::Dtype> parse_dtype(const char* setting, const std::string& word) {
     return unknown_word(setting, word, "auto, f32 or bf16");
 }
 
+Result<ApplyWish> parse_apply(const std::string& word) {
+    if (word == "batched") return ApplyWish::batched;
+    if (word == "merged") return ApplyWish::merged;
+    if (word == "auto") return ApplyWish::automatic;
+    return unknown_word("scheduler.apply", word, "batched, merged or auto");
+}
+
 /// Our kernels have threads of their own; libtorch's then stay out of their way. The reference path has only those.
 void set_threads(int threads, bool torch_kernels) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -99,6 +106,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
     const auto slot_dtype = parse_dtype("modules.slot_dtype", options.slot_dtype);
     if (!slot_dtype) return slot_dtype.error();
 
+    const auto apply = parse_apply(options.apply);
+    if (!apply) return apply.error();
+    if (options.restore_from != "file" && options.restore_from != "clone")
+        return unknown_word("modules.restore_from", options.restore_from, "file or clone");
+
     const bool torch_kernels = options.kernels == "torch";
     set_threads(options.threads, torch_kernels);
     auto model = load_model(options.model, {.device = *device, .dtype = *dtype, .torch_kernels = torch_kernels});
@@ -108,7 +120,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
                         .kv_dtype = *dtype,
                         .slot_dtype = *slot_dtype,
                         .kv_blocks = 0,
-                        .torch_kernels = torch_kernels};
+                        .torch_kernels = torch_kernels,
+                        .apply = *apply};
     const ModelShape& shape = (*model)->shape();
     const int max_context =
         options.max_context > 0 ? std::min(options.max_context, shape.max_context) : shape.max_context;
@@ -140,6 +153,8 @@ EngineImpl::EngineImpl(std::unique_ptr<Model> model, const EngineOptions& option
       pool_(layout.kv_blocks),
       scheduler_({.max_sequences = std::max(options.max_sequences, 1), .step_tokens = std::max(options.step_tokens, 1)},
                  pool_),
+      merge_(*model_, options.restore_from == "clone"),
+      apply_(layout.apply, std::chrono::milliseconds(options.drain_ms)),
       sampler_(shape_.vocab_size) {
     if (options_.max_context > 0) shape_.max_context = std::min(shape_.max_context, options_.max_context);
     // Files may name ids that the model cannot make; they would be masked outside of the row.
@@ -163,7 +178,8 @@ EngineStats EngineImpl::stats() const {
     stats.total_blocks = pool_.total_blocks();
     stats.slot_bytes = slots_.used_bytes();
     stats.slot_capacity_bytes = slots_.capacity_bytes();
-    stats.weight_bytes = model_->weight_bytes();
+    stats.weight_bytes = model_->weight_bytes() + merge_.copy_bytes();
+    stats.merged = merge_.is_merged();
     return stats;
 }
 
@@ -209,6 +225,7 @@ Result<void> EngineImpl::give_prefix(SlotId slot, const PrefixSegment& prefix) {
 }
 
 void EngineImpl::remove(SlotId slot) {
+    forget_merged(slot);
     if (const auto prefix = prefixes_.find(slot); prefix != prefixes_.end()) {
         prefix_blocks_ -= static_cast<int>(prefix->second.blocks().size());
         prefixes_.erase(prefix);

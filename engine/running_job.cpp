@@ -84,6 +84,12 @@ void RunningJob::tell_prompt() {
     tell(std::move(event));
 }
 
+void RunningJob::forget_prompt_scores() {
+    if (!scores_prompt()) return;
+    prompt_scores.resize(1);
+    choices[0]->sequence.want_logits_from(0);
+}
+
 void RunningJob::set_modules(std::vector<JobModule> modules) {
     job->modules = std::move(modules);
     applied_.clear();
@@ -117,6 +123,7 @@ Finished RunningJob::finished() const {
             out.served.push_back({i, applied_, 0});  // no token came: the weights that would have made it
         }
     }
+    out.apply = apply.value_or(ApplyMode::batched);
     if (started) out.queue_ms = milliseconds_between(received, *started);
     if (first_token) out.ttft_ms = milliseconds_between(received, *first_token);
     return out;

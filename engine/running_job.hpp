@@ -69,7 +69,13 @@ public:
     TimePoint received;
     std::optional<TimePoint> started;
     std::optional<TimePoint> first_token;
-    int cached_tokens = 0;  ///< of the prompt, when it was read for the first token
+    int cached_tokens = 0;               ///< of the prompt, when it was read for the first token
+    std::optional<TimePoint> last_told;  ///< the last token or prompt score that went out
+
+    std::optional<ApplyMode> apply;  ///< how modules were put on the base for its rows; none without modules
+    void note_apply(ApplyMode mode) { apply = !apply || *apply == mode ? mode : ApplyMode::mixed; }
+    /// The prompt's scores are void; they are gathered again. Not after tell_prompt().
+    void forget_prompt_scores();
 
 private:
     std::vector<AppliedModule> applied_;

@@ -42,21 +42,20 @@ void Scheduler::requeue(Sequence& sequence) {
     insert_in_order(waiting_, &sequence);
 }
 
-const StepPlan& Scheduler::plan() {
+const StepPlan& Scheduler::plan(const MayRun& may_run) {
     plan_.rows.clear();
     plan_.copies.clear();
     plan_.preempted.clear();
 
-    secure_running();
+    secure_running(may_run);
     int budget = limits_.step_tokens;
-    for (Sequence* sequence : running_) {
-        if (sequence->is_decoding()) give_rows(*sequence, budget);
-    }
-    for (Sequence* sequence : running_) {
-        if (!sequence->is_decoding()) give_rows(*sequence, budget);
+    for (const bool decoding : {true, false}) {
+        for (Sequence* sequence : running_) {
+            if (sequence->is_decoding() == decoding && (!may_run || may_run(*sequence))) give_rows(*sequence, budget);
+        }
     }
     // Who just lost its blocks must not take them back in the same breath.
-    if (plan_.preempted.empty()) admit(budget);
+    if (plan_.preempted.empty()) admit(may_run, budget);
 
     std::stable_sort(plan_.rows.begin(), plan_.rows.end(), [](const ScheduledRows& a, const ScheduledRows& b) {
         return fewer_modules(a.sequence->modules(), b.sequence->modules());
@@ -64,10 +63,11 @@ const StepPlan& Scheduler::plan() {
     return plan_;
 }
 
-void Scheduler::secure_running() {
+void Scheduler::secure_running(const MayRun& may_run) {
     // A victim is never before the one that asks, so indices below i stay what they are.
     for (std::size_t i = 0; i < running_.size(); ++i) {
         Sequence* sequence = running_[i];
+        if (may_run && !may_run(*sequence)) continue;
         while (!sequence->reserve(plan_.copies)) {
             Sequence* victim = youngest_with_blocks();
             ATTUNE_ASSERT(victim != nullptr);
@@ -77,9 +77,12 @@ void Scheduler::secure_running() {
     }
 }
 
-void Scheduler::admit(int& budget) {
-    while (budget > 0 && running() < limits_.max_sequences && !waiting_.empty()) {
-        Sequence* sequence = waiting_.front();
+void Scheduler::admit(const MayRun& may_run, int& budget) {
+    while (budget > 0 && running() < limits_.max_sequences) {
+        const auto next = std::find_if(waiting_.begin(), waiting_.end(),
+                                       [&](const Sequence* sequence) { return !may_run || may_run(*sequence); });
+        if (next == waiting_.end()) return;
+        Sequence* sequence = *next;
         if (!has_room_for(*sequence)) return;
         while (!sequence->reserve(plan_.copies)) {
             // Nobody runs, so the blocks are with forks that wait behind this one.
@@ -87,7 +90,7 @@ void Scheduler::admit(int& budget) {
             if (victim == nullptr) return;
             preempt(*victim);
         }
-        waiting_.erase(waiting_.begin());
+        std::erase(waiting_, sequence);
         insert_in_order(running_, sequence);
         give_rows(*sequence, budget);
     }

@@ -3,6 +3,7 @@
 #include "engine/kv/block_pool.hpp"
 #include "engine/schedule/sequence.hpp"
 
+#include <functional>
 #include <vector>
 
 namespace attune {
@@ -41,8 +42,10 @@ public:
     /// Everything it computed is void (it has other modules now): its place in the order stays.
     void requeue(Sequence& sequence);
 
+    /// Who may have rows in a step; null: everybody.
+    using MayRun = std::function<bool(const Sequence&)>;
     /// Valid until the next call of any method.
-    const StepPlan& plan();
+    const StepPlan& plan(const MayRun& may_run = nullptr);
     /// The step threw before its copies were certain: running sequences that had no row in it are recomputed.
     void distrust_blocks();
 
@@ -50,8 +53,8 @@ public:
     int waiting() const { return static_cast<int>(waiting_.size()); }
 
 private:
-    void secure_running();
-    void admit(int& budget);
+    void secure_running(const MayRun& may_run);
+    void admit(const MayRun& may_run, int& budget);
     bool has_room_for(const Sequence& sequence) const;
     void give_rows(Sequence& sequence, int& budget);
     Sequence* youngest_with_blocks() const;

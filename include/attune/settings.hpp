@@ -67,9 +67,9 @@ struct ColdSettings {
 
 struct SchedulerSettings {
     int max_sequences = 64;
-    int step_tokens = 512;  ///< rows per step: decode rows and prompt chunks together
-    int queue = 512;        ///< requests admitted but not finished, beyond it 429
-    std::string apply = "batched";
+    int step_tokens = 512;          ///< rows per step: decode rows and prompt chunks together
+    int queue = 512;                ///< requests admitted but not finished, beyond it 429
+    std::string apply = "batched";  ///< batched | merged | auto
     std::int64_t drain_ms = 200;
     double slo_ttft_ms = 0;  ///< 0 = none
     double slo_itl_ms = 0;

@@ -148,8 +148,7 @@ TEST_CASE("a value outside of its range is refused with the range", "[config][se
 
 TEST_CASE("a value of the contract that is not offered yet is told apart from a wrong one", "[config][settings]") {
     for (const std::string text :
-         {"[model]\ndtype = \"int8\"", "[scheduler]\napply = \"merged\"", "[scheduler]\napply = \"auto\"",
-          "[cold]\npolicy = \"revise\"", "[modules]\nswap = \"strict\"", "[modules]\nrestore_from = \"clone\""}) {
+         {"[model]\ndtype = \"int8\"", "[cold]\npolicy = \"revise\"", "[modules]\nswap = \"strict\""}) {
         INFO(text);
         const auto settings = parsed(text);
         REQUIRE_FALSE(settings);

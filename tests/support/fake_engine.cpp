@@ -28,6 +28,15 @@ BaseAudit::Progress FakeAudit::hash_some(std::size_t index, std::uint64_t budget
     return progress;
 }
 
+Result<void> FakeAudit::restore(std::size_t index) {
+    if (source_changed) return make_error(Errc::base_damaged, "the model file has changed");
+    Tensor& tensor = tensors_[index];
+    tensor.data = tensor.name + " weights";
+    tensor.done = 0;
+    tensor.so_far.clear();
+    return {};
+}
+
 FakeEngine::FakeEngine(std::uint64_t capacity) : capacity_(capacity) {
     shape_.model_type = "llama";
     shape_.hidden_size = 8;
@@ -94,6 +103,11 @@ StepReport FakeEngine::step() {
     ++steps;
     if (before_step) before_step();
     StepReport report;
+    if (next_damage) {
+        report.damage = std::exchange(next_damage, std::nullopt);
+        report.work_left = has_work();
+        return report;
+    }
     std::vector<RequestId> done;
     for (auto& [id, request] : running_) {
         std::vector<AppliedModule> applied;
@@ -181,6 +195,25 @@ bool FakeEngine::switch_modules(RequestId id, std::vector<JobModule> modules) {
     found->second.job->modules = std::move(modules);
     found->second.job->sink->push(std::move(event));
     return true;
+}
+
+Result<void> FakeEngine::restore_base(const std::vector<std::size_t>& tensors, TimePoint good) {
+    repairs.push_back(tensors);
+    good_times.push_back(good);
+    for (const std::size_t tensor : tensors) {
+        if (auto done = audit_->restore(tensor); !done) return done;
+    }
+    for (const RequestId id : std::exchange(told_damage, {})) {
+        const auto found = running_.find(id);
+        if (found == running_.end()) continue;
+        found->second.job->sink->push(Failed{make_error(Errc::base_damaged, "it was answered by damaged weights")});
+        EndedRequest ended;
+        ended.id = id;
+        ended.outcome = "error";
+        ended_.push_back(std::move(ended));
+        running_.erase(found);
+    }
+    return {};
 }
 
 }  // namespace attune

@@ -23,7 +23,10 @@ public:
     const std::string& expected(std::size_t tensor) const override { return tensors_[tensor].expected; }
     Progress hash_some(std::size_t tensor, std::uint64_t budget) override;
     const std::string& checkpoint() const override { return checkpoint_; }
+    Result<void> restore(std::size_t tensor) override;
     void flip_bit(std::size_t tensor, std::uint64_t byte) override { tensors_[tensor].data[byte] ^= 1; }
+
+    bool source_changed = false;  ///< nothing can be restored
 
     std::uint64_t hashed = 0;  ///< bytes, over all calls
 
@@ -59,6 +62,7 @@ public:
     void remove(SlotId slot) override;
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override { ++cache_drops; }
+    Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) override;
 
     // What tests look at and set.
     std::shared_ptr<FakeAudit> fake_audit() const { return audit_; }
@@ -76,6 +80,10 @@ public:
     std::function<void()> before_step;                    ///< may throw
     std::optional<Error> next_install;                    ///< the next install fails with it
     std::function<bool(const Module&)> has_no_place;      ///< an arena in pieces: true for what it has no place for
+    std::optional<Error> next_damage;                     ///< the next step computes nothing and reports it
+    std::vector<std::vector<std::size_t>> repairs;        ///< what was to be restored, each time
+    std::vector<TimePoint> good_times;                    ///< likewise
+    std::set<RequestId> told_damage;                      ///< requests that got tokens from the damage
     bool refuses_switch = false;
     bool refuses_jobs = false;  ///< add() fails the job at once
 

@@ -26,6 +26,10 @@ struct GoldenHouse {
         std::vector<TokenId> end_tokens = {};
         bool prefix_cache = true;
         std::string dtype = "f32";  ///< of weights, cache and slots
+        std::string apply = "batched";
+        std::int64_t drain_ms = 200;
+        std::string restore_from = "file";
+        Now now = steady_now;
     };
 
     explicit GoldenHouse(const std::string& model_name) : GoldenHouse(model_name, Size{}) {}
@@ -41,6 +45,10 @@ struct GoldenHouse {
         options.threads = 1;
         options.end_tokens = size.end_tokens;
         options.prefix_cache = size.prefix_cache;
+        options.apply = size.apply;
+        options.drain_ms = size.drain_ms;
+        options.restore_from = size.restore_from;
+        options.now = size.now;
         if (size.blocks > 0) {
             const auto shape = read_model_shape(options.model);
             if (!shape) throw std::runtime_error(shape.error().message);
@@ -109,8 +117,15 @@ struct GoldenHouse {
     }
 
     bool run(int most_steps = 5000) {
-        for (int i = 0; i < most_steps && engine->has_work(); ++i) preempted += engine->step().preempted;
+        for (int i = 0; i < most_steps && engine->has_work(); ++i) step();
         return !engine->has_work();
+    }
+    StepReport step() {
+        StepReport report = engine->step();
+        preempted += report.preempted;
+        merges += report.merges;
+        restores += report.restores;
+        return report;
     }
 
     bool all_free() const {
@@ -123,6 +138,8 @@ struct GoldenHouse {
     std::map<std::string, JobModule> slots;
     std::uint64_t next_id = 1;
     int preempted = 0;
+    int merges = 0;
+    int restores = 0;
 };
 
 /// The same, and the log-probability of every token at every prompt position.

@@ -34,8 +34,8 @@ struct House {
     }
 
     /// Plans, checks what must hold of every plan, and does what a step would do with it.
-    Chosen step() {
-        const StepPlan& plan = scheduler.plan();
+    Chosen step(const Scheduler::MayRun& may_run = nullptr) {
+        const StepPlan& plan = scheduler.plan(may_run);
         Chosen chosen;
         for (const ScheduledRows& rows : plan.rows) {
             CHECK(rows.rows > 0);
@@ -300,4 +300,21 @@ TEST_CASE("a full pool never stops the house: every sequence ends", "[engine][sc
     CHECK(house.sequences.empty());
     CHECK(preemptions > 0);
     CHECK(house.pool.free_blocks() == 5);
+}
+
+TEST_CASE("sequences that may not run keep their places and blocks, and hold up nobody behind them",
+          "[engine][schedule][merge]") {
+    House house({.max_sequences = 4, .step_tokens = 64}, 16);
+    house.add({.id = 1, .prompt = 3});
+    CHECK(house.step() == Chosen{{1, 3}});
+    house.add({.id = 2, .prompt = 4});
+    house.add({.id = 3, .prompt = 5});
+    const auto only = [](int id) { return [id](const Sequence& sequence) { return id_of(sequence) == id; }; };
+    CHECK(house.step(only(3)) == Chosen{{3, 5}});
+    CHECK(house.step(only(3)) == Chosen{{3, 1}});
+    CHECK(house.sequences.at(1)->has_blocks());
+    CHECK_FALSE(house.sequences.at(2)->has_blocks());
+    CHECK(house.step(only(4)).empty());
+    CHECK(house.step() == Chosen{{1, 1}, {3, 1}, {2, 4}});
+    CHECK(house.preempted.empty());
 }
