@@ -12,14 +12,10 @@ void AuditorState::start() {
         expected.push_back(base.expected(i));
         total_bytes_ += base.bytes(i);
     }
+    good_.resize(base.tensors());
     status_.checkpoint = base.checkpoint();
     status_.expected = status_.measured = BaseAudit::combine(expected);
-    status_.state = status_.checkpoint.empty() ? "assumed" : "verified";
-    if (core->health->alarm) {  // raised by a former auditor
-        status_.ok = false;
-        status_.state = "alarm";
-        status_.alarms = 1;
-    }
+    status_.state = good_state();
     const AuditSettings& settings = core->settings.audit;
     if (settings.interval_s <= 0 || base.tensors() == 0) return;
     // One pass takes about one interval, never faster than the allowed rate.
@@ -30,17 +26,25 @@ void AuditorState::start() {
     self->delayed_send(self, kTick, tick_atom_v);
 }
 
+void AuditorState::wire(const PeersPtr& all) {
+    const bool first = !peers;
+    peers = all;
+    if (first && core->health->alarm) raise("the alarm of a former auditor stands");
+}
+
+void AuditorState::told(const std::string& text) { raise(text); }
+
 void AuditorState::tick() {
     self->delayed_send(self, kTick, tick_atom_v);
     // The two passes share the tensors' cursors, so the background waits for one that was asked for.
-    if (asked_) return;
+    if (asked_ || repairing_) return;
     if (!advance(background_, tick_bytes_)) return;
     finish(std::exchange(background_, {}));
 }
 
 void AuditorState::audit(bool run, const AuditReply& reply) {
     if (!run || core->audit->tensors() == 0) return (*reply)(status_);
-    if (asked_) return later_.push_back(reply);
+    if (asked_ || repairing_) return later_.push_back(reply);
     waiting_.push_back(reply);
     begin_asked();
 }
@@ -67,6 +71,11 @@ void AuditorState::step() {
     asked_.reset();
     finish(done);
     for (const AuditReply& reply : std::exchange(waiting_, {})) (*reply)(status_);
+    if (core->health->alarm) return order_repair();
+    next();
+}
+
+void AuditorState::next() {
     if (later_.empty()) return;
     waiting_ = std::exchange(later_, {});
     begin_asked();
@@ -75,10 +84,15 @@ void AuditorState::step() {
 bool AuditorState::advance(Pass& pass, std::uint64_t budget) {
     BaseAudit& base = *core->audit;
     while (pass.tensor < base.tensors() && budget > 0) {
+        if (!pass.begun) pass.begun = core->now();
         const BaseAudit::Progress progress = base.hash_some(pass.tensor, budget);
         budget -= std::min(budget, std::max<std::uint64_t>(progress.bytes, 1));
         if (!progress.complete) continue;
-        if (progress.hash != base.expected(pass.tensor)) damaged(base.name(pass.tensor));
+        const TimePoint begun = *std::exchange(pass.begun, std::nullopt);
+        if (progress.hash == base.expected(pass.tensor))
+            good_[pass.tensor] = begun;
+        else
+            damaged(pass.tensor);
         pass.hashes.push_back(progress.hash);
         ++pass.tensor;
     }
@@ -92,15 +106,51 @@ void AuditorState::finish(const Pass& pass) {
     if (core->metrics) core->metrics->audit_pass(clean && status_.ok);
 }
 
-void AuditorState::damaged(const std::string& tensor) {
+void AuditorState::damaged(std::size_t tensor) {
     if (!damaged_.insert(tensor).second) return;
-    status_.ok = false;
-    status_.state = "alarm";
-    ++status_.alarms;
-    status_.damaged.assign(damaged_.begin(), damaged_.end());
+    status_.damaged.clear();
+    for (const std::size_t one : damaged_) status_.damaged.push_back(core->audit->name(one));
+    raise("tensor `" + core->audit->name(tensor) + "` of the resident base has changed");
+}
+
+/// Everything else is looked at before anything is repaired: a pass that finds damage, or is told of some, is followed
+/// by a whole one unless it is one itself.
+void AuditorState::raise(const std::string& text) {
+    log(LogLevel::error, "audit: " + text);
     core->health->alarm = true;
-    if (core->metrics) core->metrics->alarm();
-    log(LogLevel::error, "audit: tensor `" + tensor + "` of the resident base has changed");
+    if (status_.ok) {  // one alarm may name several tensors
+        status_.ok = false;
+        status_.state = "alarm";
+        ++status_.alarms;
+        if (core->metrics) core->metrics->alarm();
+    }
+    if (!asked_ && core->audit->tensors() > 0) begin_asked();
+}
+
+void AuditorState::order_repair() {
+    // Nothing is hashed meanwhile: what it found would be about a base that is being written.
+    repairing_ = true;
+    Damage damage{{damaged_.begin(), damaged_.end()}, core->now()};
+    for (const std::size_t tensor : damaged_) damage.good = std::min(damage.good, good_[tensor]);
+    self->request(peers->executor, caf::infinite, repair_atom_v, std::move(damage))
+        .then([this](bool done, const std::string& why) { repaired(done, why); },
+              [this](const caf::error&) { repaired(false, "the executor is gone"); });
+}
+
+void AuditorState::repaired(bool done, const std::string& why) {
+    repairing_ = false;
+    if (!done) {
+        log(LogLevel::error, "audit: the base could not be restored: " + why);
+        return next();
+    }
+    log(LogLevel::warn, "audit: the base is restored from its source");
+    for (const std::size_t tensor : std::exchange(damaged_, {})) good_[tensor] = core->now();
+    status_.ok = true;
+    status_.state = good_state();
+    status_.measured = status_.expected;
+    status_.damaged.clear();
+    if (core->metrics) core->metrics->repaired();
+    next();
 }
 
 AuditorActor::behavior_type auditor(AuditorActor::stateful_pointer<AuditorState> self, CorePtr core) {
@@ -109,6 +159,8 @@ AuditorActor::behavior_type auditor(AuditorActor::stateful_pointer<AuditorState>
     state.core = std::move(core);
     state.start();
     return {
+        [&state](wire_atom, const PeersPtr& peers) { state.wire(peers); },
+        [&state](damage_atom, const std::string& text) { state.told(text); },
         [&state](tick_atom) { state.tick(); },
         [&state](step_atom) { state.step(); },
         [&state](audit_atom, bool run, const AuditReply& reply) { state.audit(run, reply); },

@@ -6,8 +6,13 @@ namespace attune {
 
 bool ExecutorState::step() {
     take_in();
-    // No token more from damaged weights: `served` would call them the base's.
-    if (core->health->alarm) end_all(base_damaged());
+    if (core->health->alarm) {
+        // No token more from damaged weights: `served` would call them the base's. repair() goes on from here; what
+        // comes meanwhile stays in the inbox, whose bell is silent as long as nobody parks.
+        if (core->health->beyond_repair) end_all(base_damaged());
+        stopped_ = true;
+        return false;
+    }
     if (!core->engine->has_work()) {
         report_ended_sinks();
         return !core->inbox->park();
@@ -48,6 +53,11 @@ void ExecutorState::run_step() {
         }
         if (core->metrics) core->metrics->step(step, core->engine->stats());
         report(std::move(ids));
+        if (!step.not_merged.empty()) log(LogLevel::warn, "served row by row: " + step.not_merged);
+        if (step.damage) {
+            core->health->alarm = true;
+            self->send(peers->auditor, damage_atom_v, step.damage->message);
+        }
     } catch (...) {
         // Engine::step() catches what a batch throws; whatever comes through is not tied to one batch.
         if (core->metrics) core->metrics->step_failed();
@@ -114,6 +124,23 @@ void ExecutorState::remove(SlotId slot) {
     }
 }
 
+caf::result<bool, std::string> ExecutorState::repair(const Damage& damage) {
+    take_in();
+    Result<void> done = make_error(Errc::base_damaged, "restoring the base met an unforeseen fault");
+    try {
+        done = core->engine->restore_base(damage.tensors, damage.good);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): `done` says it
+    }
+    core->health->beyond_repair = !done;
+    if (!done) {
+        end_all(base_damaged());
+        return {false, done.error().message};
+    }
+    core->health->alarm = false;
+    if (std::exchange(stopped_, false)) self->send(self, step_atom_v);
+    return {true, std::string()};
+}
+
 void ExecutorState::report(std::vector<RequestId> ids) {
     if (ids.empty()) return;
     for (const RequestId id : ids) running_.erase(id);
@@ -143,6 +170,7 @@ ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorSt
         [&state](switch_atom, RequestId id, const JobModules& modules) { state.switch_modules(id, modules); },
         [&state](install_atom, const ModulePtr& module) { return state.install(module); },
         [&state](remove_atom, SlotId slot) { state.remove(slot); },
+        [&state](repair_atom, const Damage& damage) { return state.repair(damage); },
     };
 }
 

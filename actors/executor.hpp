@@ -22,6 +22,7 @@ struct ExecutorState {
     void switch_modules(RequestId id, const JobModules& modules);
     caf::result<SlotId> install(const ModulePtr& module);
     void remove(SlotId slot);
+    caf::result<bool, std::string> repair(const Damage& damage);
 
 private:
     void take_in();
@@ -32,6 +33,7 @@ private:
 
     std::map<RequestId, std::shared_ptr<OnceSink>> running_;  // what the engine holds
     int faults_ = 0;
+    bool stopped_ = false;  // by the alarm: no step is on its way
 };
 
 ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorState> self, CorePtr core);

@@ -12,13 +12,16 @@ namespace attune {
 struct Health {
     std::atomic<bool> seeded{false};  ///< the first look at the module roots is over
     std::atomic<bool> draining{false};
-    std::atomic<bool> alarm{false};  ///< latched: a damaged base serves nobody until the process is started again
-    std::atomic<bool> lost{false};   ///< an actor that cannot be restarted is gone
+    std::atomic<bool> alarm{false};          ///< the base is damaged: nobody is served before it is restored
+    std::atomic<bool> beyond_repair{false};  ///< with `alarm`: its source does not give what was loaded any more
+    std::atomic<bool> lost{false};           ///< an actor that cannot be restarted is gone
 
     bool ready(std::string* why) const {
         const char* missing = nullptr;
         if (lost)
             missing = "a part of the server is gone";
+        else if (alarm && beyond_repair)
+            missing = "the resident base changed and could not be restored: its source has changed, too";
         else if (alarm)
             missing = "the audit found the resident base changed";
         else if (draining)

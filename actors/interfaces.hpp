@@ -19,7 +19,10 @@ using ExecutorActor =
                      // Makes a module usable from the next step on.
                      caf::replies_to<install_atom, ModulePtr>::with<SlotId>,
                      // Frees a slot that no request uses.
-                     caf::reacts_to<remove_atom, SlotId>>;
+                     caf::reacts_to<remove_atom, SlotId>,
+                     // From the auditor: writes these tensors as they were loaded, and goes on. False, and why: nobody
+                     // is answered any more.
+                     caf::replies_to<repair_atom, Damage>::with<bool, std::string>>;
 
 using RouterActor =
     caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>, caf::reacts_to<submit_atom, SubmissionPtr>,
@@ -91,13 +94,16 @@ using TriggerActor = caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>,
                                       // Fills in hits per minute and answers.
                                       caf::reacts_to<list_atom, ModuleList, ListReply>>;
 
-using AuditorActor = caf::typed_actor<
-    // Its own delayed message: one slice of the background pass.
-    caf::reacts_to<tick_atom>,
-    // One slice of a pass that was asked for.
-    caf::reacts_to<step_atom>,
-    // The present state; true: after a full pass.
-    caf::reacts_to<audit_atom, bool, AuditReply>>;
+using AuditorActor =
+    caf::typed_actor<caf::reacts_to<wire_atom, PeersPtr>,
+                     // From the executor: a tensor is not what was loaded, as this text says. It has stopped.
+                     caf::reacts_to<damage_atom, std::string>,
+                     // Its own delayed message: one slice of the background pass.
+                     caf::reacts_to<tick_atom>,
+                     // One slice of a pass that was asked for.
+                     caf::reacts_to<step_atom>,
+                     // The present state; true: after a full pass.
+                     caf::reacts_to<audit_atom, bool, AuditReply>>;
 
 using SupervisorActor = caf::typed_actor<
     // Everybody's handles as they are now.

@@ -62,6 +62,12 @@ struct EndedBatch {
     std::vector<RequestId> ids;
 };
 
+/// auditor -> executor: tensors of the base that are not what was loaded, and when all of them still were.
+struct Damage {
+    std::vector<std::size_t> tensors;  ///< as BaseAudit counts them
+    TimePoint good{};
+};
+
 struct JobModules {
     std::vector<JobModule> list;
 };
@@ -146,6 +152,7 @@ CAF_ADD_TYPE_ID(attune, (attune::SubmissionPtr))
 CAF_ADD_TYPE_ID(attune, (attune::LeaseAsk))
 CAF_ADD_TYPE_ID(attune, (attune::LeaseNews))
 CAF_ADD_TYPE_ID(attune, (attune::EndedBatch))
+CAF_ADD_TYPE_ID(attune, (attune::Damage))
 CAF_ADD_TYPE_ID(attune, (attune::JobModules))
 CAF_ADD_TYPE_ID(attune, (attune::Names))
 CAF_ADD_TYPE_ID(attune, (attune::ModulePtr))
@@ -199,6 +206,8 @@ CAF_ADD_ATOM(attune, attune, usage_atom, "usage")
 CAF_ADD_ATOM(attune, attune, hit_atom, "hit")
 CAF_ADD_ATOM(attune, attune, tick_atom, "tick")
 CAF_ADD_ATOM(attune, attune, audit_atom, "audit")
+CAF_ADD_ATOM(attune, attune, damage_atom, "damage")
+CAF_ADD_ATOM(attune, attune, repair_atom, "repair")
 CAF_ADD_ATOM(attune, attune, reload_atom, "reload")
 CAF_ADD_ATOM(attune, attune, metrics_atom, "metrics")
 CAF_ADD_ATOM(attune, attune, try_atom, "try")
@@ -216,6 +225,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::SubmissionPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::LeaseAsk)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::LeaseNews)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::EndedBatch)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::Damage)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::JobModules)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::Names)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::ModulePtr)

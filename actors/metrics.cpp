@@ -136,7 +136,13 @@ struct Metrics::State {
                                 "Searches for a rule's pattern that were given up at their limit.");
     Counter& audit_runs = counter("attune_audit_passes_total", "Full passes over the resident base.");
     Counter& alarms = counter("attune_audit_alarms_total", "Damage found in the resident base.");
+    Counter& repairs = counter("attune_audit_repairs_total", "Alarms after which the base was restored.");
     Gauge& base_ok = gauge("attune_base_ok", "1 while no damage is known.");
+    Family<Counter>& apply_tokens = counters("attune_tokens_total", "Tokens by how modules were put on the base.");
+    Counter& merges = counter("attune_merges_total", "Sets of modules put into the base's weights.");
+    Counter& restores = counter("attune_restores_total", "Sets of modules taken out again.");
+    Counter& switch_seconds = counter("attune_merge_seconds_total", "Time spent merging and restoring.");
+    Gauge& base_merged = gauge("attune_base_merged", "1 while modules lie in the base's weights.");
     Counter& failed_steps = counter("attune_engine_faults_total", "Steps that ended in an unforeseen fault.");
     Gauge& weight_bytes = gauge("attune_weight_bytes", "The resident base.");
     Family<Counter>& restarts = counters("attune_actor_restarts_total", "Actors started again.");
@@ -177,6 +183,13 @@ void Metrics::step(const StepReport& report, const EngineStats& stats) {
     if (stats.total_blocks > 0) state_->kv_usage.Set(1.0 - static_cast<double>(stats.free_blocks) / stats.total_blocks);
     if (report.prompt_rows > 0) state_->prompt_tokens.Increment(report.prompt_rows);
     if (report.generated > 0) state_->generation_tokens.Increment(report.generated);
+    if (report.generated > 0)
+        state_->apply_tokens.Add(state_->with("apply", report.apply == ApplyMode::merged ? "merged" : "batched"))
+            .Increment(report.generated);
+    state_->merges.Increment(report.merges);
+    state_->restores.Increment(report.restores);
+    state_->switch_seconds.Increment(report.switch_seconds);
+    state_->base_merged.Set(stats.merged ? 1 : 0);
     if (report.preempted > 0) state_->preemptions.Increment(report.preempted);
     if (report.prefix_queries > 0) state_->prefix_queries.Increment(report.prefix_queries);
     if (report.prefix_hits > 0) state_->prefix_hits.Increment(report.prefix_hits);
@@ -309,6 +322,11 @@ void Metrics::audit_pass(bool clean) {
 void Metrics::alarm() {
     state_->alarms.Increment();
     state_->base_ok.Set(0);
+}
+
+void Metrics::repaired() {
+    state_->repairs.Increment();
+    state_->base_ok.Set(1);
 }
 
 void Metrics::restarted(const std::string& actor) { state_->restarts.Add(state_->with("actor", actor)).Increment(); }

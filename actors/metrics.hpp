@@ -61,6 +61,7 @@ public:
     // auditor
     void audit_pass(bool clean);
     void alarm();
+    void repaired();
     // supervisor
     void restarted(const std::string& actor);
 

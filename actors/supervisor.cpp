@@ -58,6 +58,7 @@ void SupervisorState::wire() {
     self->send(peers->router, wire_atom_v, wired_);
     self->send(peers->trigger, wire_atom_v, wired_);
     self->send(peers->cache_manager, wire_atom_v, wired_);
+    self->send(peers->auditor, wire_atom_v, wired_);
 }
 
 bool SupervisorState::may_restart(const std::string& actor) {

@@ -52,15 +52,18 @@ TEST_CASE_METHOD(HouseFixture, "a preparer that dies is started again", "[actors
     CHECK(ask("base")->ok());
 }
 
-TEST_CASE_METHOD(HouseFixture, "an auditor that is started again keeps the alarm", "[actors][supervisor][audit]") {
+TEST_CASE_METHOD(HouseFixture, "an auditor that is started again keeps the alarm, and tries the repair again",
+                 "[actors][supervisor][audit]") {
     start();
     engine->fake_audit()->flip_bit(0, 0);
+    engine->fake_audit()->source_changed = true;
     audit(true);
     kill(*this, peers->auditor);
     refresh_peers();
     const AuditStatus status = audit(false);
     CHECK(status.state == "alarm");
     CHECK_FALSE(gateway->ready(nullptr));
+    CHECK(engine->repairs.size() == 2);
 }
 
 TEST_CASE_METHOD(HouseFixture, "without its executor the house is not ready and every request ends",
