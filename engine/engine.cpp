@@ -53,6 +53,8 @@ StepReport EngineImpl::step() {
     report.ended = std::exchange(ended_, {});
     report.work_left = has_work();
     report.seconds = milliseconds_between(begin, options_.now()) / 1000 - report.switch_seconds;
+    report.restores += std::exchange(untold_.restores, 0);
+    report.switch_seconds += std::exchange(untold_.switch_seconds, 0);
     return report;
 }
 

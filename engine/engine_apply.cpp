@@ -131,8 +131,7 @@ void EngineImpl::forget_merged(SlotId slot) {
     };
     if (const ModuleSet* merged = apply_.merged_set(); merged != nullptr && uses(*merged)) {
         const c10::InferenceMode inference;
-        StepReport untold;
-        restore_merged(untold);
+        restore_merged(untold_);
     }
     std::erase_if(merge_bytes_, [&](const auto& known) { return uses(known.first); });
     apply_.slot_emptied(slot);
@@ -164,8 +163,7 @@ Result<void> EngineImpl::restore_base(const std::vector<std::size_t>& tensors, T
     Result<void> all;
     try {
         if (apply_.merged_set() != nullptr) {
-            StepReport untold;
-            restore_merged(untold);  // a merged tensor among the damaged comes back right here
+            restore_merged(untold_);  // a merged tensor among the damaged comes back right here
         }
         damage_.reset();
         const auto audit = model_->audit();

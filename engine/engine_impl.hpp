@@ -138,6 +138,7 @@ private:
     BaseMerge merge_;
     ApplyPolicy apply_;
     std::vector<std::pair<ModuleSet, std::uint64_t>> merge_bytes_;  // of sets that were asked for
+    StepReport untold_;                                             // what restoring took between steps: next report
     std::optional<Error> damage_;                                   // told with the next report
     Sampler sampler_;
     std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;  // dies before pool_, which gets its blocks back

@@ -101,6 +101,7 @@ TEST_CASE("every case answers merged as the reference does, and says how its mod
         REQUIRE(house.run());
         CHECK(difference_from(base.prompts[0], *sink) <= golden::kTolerance);
         CHECK(applied(*sink) == ApplyMode::batched);
+        CHECK(house.merges == house.restores);  // those of emptied slots are told with the next step
     }
 }
 
