@@ -44,12 +44,55 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::uint6
     return text;
 }
 
-std::string describe(const toml::node& node) {
+namespace {
+
+constexpr std::size_t kLongest = 120;  // bytes of a value in a message
+
+std::string scalar_text(const toml::node& node) {
     std::ostringstream out;
     // Without literal strings: every text shows in the same quotes.
     out << toml::toml_formatter{node, toml::format_flags::allow_unicode_strings};
-    std::string text = out.str();
-    constexpr std::size_t kLongest = 120;
+    return out.str();
+}
+
+std::string key_text(std::string_view key) {
+    const bool is_bare = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    });
+    return is_bare ? std::string(key) : scalar_text(toml::value<std::string>(std::string(key)));
+}
+
+/// Lists and tables as they stand on one line; stops when `out` is long enough. toml++ 3.3 would estimate their width
+/// first, with casts that some numbers (0.1, inf) make undefined.
+void append_described(const toml::node& node, std::string& out) {
+    if (const toml::array* list = node.as_array()) {
+        out += "[";
+        for (const toml::node& item : *list) {
+            if (out.size() > kLongest) return;
+            if (&item != &list->front()) out += ", ";
+            append_described(item, out);
+        }
+        out += "]";
+    } else if (const toml::table* table = node.as_table()) {
+        out += "{";
+        bool is_first = true;
+        for (const auto& [key, value] : *table) {
+            if (out.size() > kLongest) return;
+            out += (is_first ? " " : ", ") + key_text(key.str()) + " = ";
+            is_first = false;
+            append_described(value, out);
+        }
+        out += is_first ? "}" : " }";
+    } else {
+        out += scalar_text(node);
+    }
+}
+
+}  // namespace
+
+std::string describe(const toml::node& node) {
+    std::string text;
+    append_described(node, text);
     if (text.size() > kLongest) {
         std::size_t cut = kLongest;
         while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;

@@ -188,6 +188,12 @@ TEST_CASE("a fault of TOML itself is named with its line", "[config][settings]")
     CHECK_THAT(refusal("[server]\nport = 1\nport = 2\n"), Contains("attune.toml, line 3: not valid TOML"));
 }
 
+TEST_CASE("lists and tables of any numbers are shown on one line", "[config][settings]") {
+    CHECK_THAT(
+        refusal("[cold]\npolicy = [0.0625, -inf, nan, -9223372036854775808, [\"代\", []], { a = 1, \"b c\" = {} }]"),
+        Contains("policy = [0.0625, -inf, nan, -9223372036854775808, [\"代\", []], { a = 1, \"b c\" = {} }]"));
+}
+
 TEST_CASE("a huge value does not flood the message", "[config][settings]") {
     const std::string message = refusal("[cold]\npolicy = \"" + std::string(100000, 'x') + "\"");
     CHECK(message.size() < 400);
