@@ -6,6 +6,7 @@
 #   tools/setup.sh fuzz     clang with libFuzzer, for `make fuzz` alone (as root, or through sudo)
 #   tools/setup.sh clients  the real clients of the tests (openai, websockets)
 #   tools/setup.sh bench    the reference libraries that the text benches are measured against
+#   tools/setup.sh caf      CAF under ThreadSanitizer, from Debian's source package, for `make storm` alone
 #   tools/setup.sh prefix   prints the CMAKE_PREFIX_PATH to build with
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -98,6 +99,31 @@ setup_bench() {
     pip_once bench --no-deps "tokenizers==0.23.3" "jinja2==3.1.6" "markupsafe==3.0.4"
 }
 
+# ThreadSanitizer sees a library's atomics only when the library is built with it; the package's CAF would look full of
+# races. The source comes from the same place as the packages.
+setup_caf() {
+    local version=0.17.6 folder=$PWD/.caf
+    [ -f "$folder/.done" ] && return
+    mkdir -p "$folder/sources" "$folder/lists/partial"
+    { cat /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2>/dev/null || true; } |
+        sed 's/^Types: deb$/Types: deb-src/; s/^deb /deb-src /' >"$folder/debian.text"
+    if grep -q '^Types:' "$folder/debian.text"; then mv "$folder/debian.text" "$folder/sources/debian.sources"
+    else mv "$folder/debian.text" "$folder/sources/debian.list"; fi
+    local apt=(-qq -o Dir::Etc::SourceList="$folder/none" -o Dir::Etc::SourceParts="$folder/sources"
+               -o Dir::State::Lists="$folder/lists")
+    touch "$folder/none"
+    apt-get "${apt[@]}" update
+    # Debian's patches are not needed, so only the archive of the release has to arrive.
+    (cd "$folder" && apt-get "${apt[@]}" source --download-only actor-framework) || true
+    tar xf "$folder/actor-framework_$version.orig.tar.gz" -C "$folder"
+    cmake -S "$folder/actor-framework-$version" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+        -DCMAKE_CXX_FLAGS="-O1 -g1 -fsanitize=thread -w" -DCMAKE_INSTALL_PREFIX="$folder/install" -DCAF_NO_IO=yes \
+        -DCAF_NO_OPENSSL=yes -DCAF_NO_OPENCL=yes -DCAF_NO_TOOLS=yes -DCAF_NO_PYTHON=yes -DCAF_NO_UNIT_TESTS=yes \
+        -DCAF_NO_EXAMPLES=yes >/dev/null
+    cmake --build "$folder/build" --target install >/dev/null
+    touch "$folder/.done"
+}
+
 case "${1:-}" in
     apt) install_missing "${apt_packages[@]}" ;;
     fuzz) install_missing "${fuzz_packages[@]}" ;;
@@ -105,6 +131,7 @@ case "${1:-}" in
     model) setup_model ;;
     clients) setup_clients ;;
     bench) setup_bench ;;
+    caf) setup_caf ;;
     prefix) print_prefix ;;
-    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
 esac

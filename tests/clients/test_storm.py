@@ -1,12 +1,15 @@
 """Many clients at once on modules that come and go: every answer is the one its `served` record promises."""
 import concurrent.futures
+import os
 import random
+import time
 import unittest
 
 from support import TINY_ID, TinyServerTest, events_of, prompt_of, tokens_of
 
 CLIENTS = 8
-REQUESTS = 100  # of each client
+REQUESTS = 100  # of each client, and more until so many seconds are over
+SECONDS = float(os.environ.get("ATTUNE_STORM_S", "0"))
 PROMPTS = 3
 TOKENS = 8
 
@@ -56,7 +59,10 @@ class Storm(TinyServerTest):
     def one_client(self, seed):
         chance = random.Random(seed)
         done = {"answers": 0, "cancelled": 0, "orders": 0}
-        for _ in range(REQUESTS):
+        end = time.monotonic() + SECONDS
+        turn = 0
+        while turn < REQUESTS or time.monotonic() < end:
+            turn += 1
             name = chance.choice([*self.names, TINY_ID])
             number = chance.randrange(PROMPTS)
             body = self.body(name, number, chance.choice(["wait", "fallback", "upgrade"]))
