@@ -63,7 +63,7 @@ TEST_CASE_METHOD(ModulesFixture, "a module that fails inspection is listed faile
     CHECK(ask("b")->ok());
 }
 
-TEST_CASE_METHOD(ModulesFixture, "an unknown name is 404 with vLLM's words and never the base",
+TEST_CASE_METHOD(ModulesFixture, "B18: an unknown name is 404 with vLLM's words and never the base",
                  "[actors][cache][B18]") {
     with("a");
     start();
@@ -79,7 +79,7 @@ TEST_CASE_METHOD(ModulesFixture, "an unknown name is 404 with vLLM's words and n
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "twenty requests for one cold module are one load and one install",
+TEST_CASE_METHOD(ModulesFixture, "A7: twenty requests for one cold module are one load and one install",
                  "[actors][cache][A7]") {
     with("a");
     settings.cold.policy = ColdPolicy::wait;
@@ -97,7 +97,7 @@ TEST_CASE_METHOD(ModulesFixture, "twenty requests for one cold module are one lo
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "two names of one content share one copy and one slot", "[actors][cache][A21]") {
+TEST_CASE_METHOD(ModulesFixture, "A21: two names of one content share one copy and one slot", "[actors][cache][A21]") {
     disk["root/a"] = FakeSource{"same"};
     disk["root/b"] = FakeSource{"same"};
     settings.cold.policy = ColdPolicy::wait;
@@ -115,7 +115,8 @@ TEST_CASE_METHOD(ModulesFixture, "two names of one content share one copy and on
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "an evicted module comes back with its own weights", "[actors][cache][A16][A18]") {
+TEST_CASE_METHOD(ModulesFixture, "A16, A18: an evicted module comes back with its own weights",
+                 "[actors][cache][A16][A18]") {
     with("abc");
     device_bytes = 200;
     settings.cold.policy = ColdPolicy::wait;
@@ -131,7 +132,7 @@ TEST_CASE_METHOD(ModulesFixture, "an evicted module comes back with its own weig
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "one slot and two modules alternate without an error", "[actors][cache][A18]") {
+TEST_CASE_METHOD(ModulesFixture, "A18: one slot and two modules alternate without an error", "[actors][cache][A18]") {
     with("ab");
     device_bytes = 100;
     settings.modules.host_bytes = 100;
@@ -277,7 +278,7 @@ TEST_CASE_METHOD(ModulesFixture, "sixty cold modules under upgrade: the base ans
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "a bad module fails only those who asked for it", "[actors][cache][A12]") {
+TEST_CASE_METHOD(ModulesFixture, "A12: a bad module fails only those who asked for it", "[actors][cache][A12]") {
     with("a");
     disk["root/a"].load_error = make_error(Errc::invalid_module, "lora_A is [16, 4096], the model wants [r, 8]");
     settings.cold.policy = ColdPolicy::wait;
@@ -296,7 +297,7 @@ TEST_CASE_METHOD(ModulesFixture, "a bad module fails only those who asked for it
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "a failed module delays nobody and is not read again for every request",
+TEST_CASE_METHOD(ModulesFixture, "A22: a failed module delays nobody and is not read again for every request",
                  "[actors][cache][A22]") {
     with("abc");
     disk["root/a"].load_error = make_error(Errc::invalid_module, "NaN in lora_B");
@@ -314,7 +315,7 @@ TEST_CASE_METHOD(ModulesFixture, "a failed module delays nobody and is not read 
     CHECK_FALSE(module("a")->last_error.has_value());
 }
 
-TEST_CASE_METHOD(ModulesFixture, "a failure that may pass is 503 and tried again after a growing pause",
+TEST_CASE_METHOD(ModulesFixture, "A22: a failure that may pass is 503 and tried again after a growing pause",
                  "[actors][cache][A22]") {
     with("a");
     disk["root/a"].load_error = make_error(Errc::io, "read error");
@@ -410,7 +411,7 @@ TEST_CASE_METHOD(ModulesFixture, "a set larger than the device is refused as soo
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "a rare module gets its place although others are always busy",
+TEST_CASE_METHOD(ModulesFixture, "B20: a rare module gets its place although others are always busy",
                  "[actors][cache][B20]") {
     with("abc");
     device_bytes = 200;
@@ -442,7 +443,7 @@ TEST_CASE_METHOD(ModulesFixture, "a rare module gets its place although others a
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "a set that pins keep out does not keep others waiting", "[actors][cache][B20]") {
+TEST_CASE_METHOD(ModulesFixture, "B20: a set that pins keep out does not keep others waiting", "[actors][cache][B20]") {
     with("abcd");
     device_bytes = 200;
     settings.cold.policy = ColdPolicy::wait;
@@ -553,7 +554,7 @@ TEST_CASE_METHOD(ModulesFixture, "fallback requests without room leave one wish 
     check_clean();
 }
 
-TEST_CASE_METHOD(ModulesFixture, "a budget for two and a half: the third of three waits, and the gauges show why",
+TEST_CASE_METHOD(ModulesFixture, "A19: a budget for two and a half: the third of three waits, and the gauges show why",
                  "[actors][cache][A19]") {
     with("abc");
     settings.modules.host_bytes = 250;
@@ -608,7 +609,7 @@ TEST_CASE_METHOD(ModulesFixture, "a module with an owner is 404 for others and t
     CHECK(ask("a")->ok());
 }
 
-TEST_CASE_METHOD(ModulesFixture, "the gauges agree with the list: resident without traffic, gone after eviction",
+TEST_CASE_METHOD(ModulesFixture, "F1: the gauges agree with the list: resident without traffic, gone after eviction",
                  "[actors][cache][metrics][F1]") {
     with("ab");
     device_bytes = 100;
@@ -626,7 +627,7 @@ TEST_CASE_METHOD(ModulesFixture, "the gauges agree with the list: resident witho
     CHECK(engine->installed() == 0);
 }
 
-TEST_CASE_METHOD(ModulesFixture, "running and waiting modules are named in the gateway protocol's gauge",
+TEST_CASE_METHOD(ModulesFixture, "F1: running and waiting modules are named in the gateway protocol's gauge",
                  "[actors][metrics][F1]") {
     with("ab");
     settings.cold.policy = wait_policy();

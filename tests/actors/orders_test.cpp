@@ -6,7 +6,7 @@
 
 using namespace attune;
 
-TEST_CASE_METHOD(HouseFixture, "twenty concurrent loads of one name and path are one load with one answer",
+TEST_CASE_METHOD(HouseFixture, "A7: twenty concurrent loads of one name and path are one load with one answer",
                  "[actors][orders][A7]") {
     disk["lib/x"] = FakeSource{"gen-x"};
     start();
@@ -21,7 +21,7 @@ TEST_CASE_METHOD(HouseFixture, "twenty concurrent loads of one name and path are
     CHECK(modules().size() == 1);
 }
 
-TEST_CASE_METHOD(HouseFixture, "two paths for one name at the same moment: one wins and the table holds it",
+TEST_CASE_METHOD(HouseFixture, "A8: two paths for one name at the same moment: one wins and the table holds it",
                  "[actors][orders][A8]") {
     disk["lib/x"] = FakeSource{"gen-x"};
     disk["lib/y"] = FakeSource{"gen-y"};
@@ -34,7 +34,7 @@ TEST_CASE_METHOD(HouseFixture, "two paths for one name at the same moment: one w
     CHECK(module("m")->generation == "gen-x");
 }
 
-TEST_CASE_METHOD(HouseFixture, "a name appears only after the whole check", "[actors][orders][A13]") {
+TEST_CASE_METHOD(HouseFixture, "A13: a name appears only after the whole check", "[actors][orders][A13]") {
     disk["lib/bad"] = FakeSource{"gen"};
     disk["lib/bad"].load_error = make_error(Errc::invalid_module, "adapter_model.safetensors is missing");
     start();
@@ -98,7 +98,8 @@ TEST_CASE_METHOD(HouseFixture, "the number of names is limited", "[actors][order
     CHECK(cache().copies.size() == 1);
 }
 
-TEST_CASE_METHOD(HouseFixture, "loading in place moves the name in one step and running requests finish on the old",
+TEST_CASE_METHOD(HouseFixture,
+                 "A24: loading in place moves the name in one step and running requests finish on the old",
                  "[actors][orders][A24]") {
     disk["lib/x"] = FakeSource{"v1"};
     device_bytes = 100;  // one slot
@@ -162,7 +163,7 @@ TEST_CASE_METHOD(HouseFixture, "a failed swap leaves the name where it was", "[a
     CHECK(ask("a")->text == "aaa");
 }
 
-TEST_CASE_METHOD(HouseFixture, "an in-place load reads once, not once per request", "[actors][orders][A10]") {
+TEST_CASE_METHOD(HouseFixture, "A10: an in-place load reads once, not once per request", "[actors][orders][A10]") {
     disk["lib/x"] = FakeSource{"v1"};
     settings.cold.policy = ColdPolicy::wait;
     start();
@@ -172,7 +173,8 @@ TEST_CASE_METHOD(HouseFixture, "an in-place load reads once, not once per reques
     CHECK(loads == 1);
 }
 
-TEST_CASE_METHOD(HouseFixture, "two hundred in-place loads under traffic keep memory flat", "[actors][orders][A20]") {
+TEST_CASE_METHOD(HouseFixture, "A20: two hundred in-place loads under traffic keep memory flat",
+                 "[actors][orders][A20]") {
     disk["lib/x"] = FakeSource{"v0"};
     settings.cold.policy = ColdPolicy::wait;
     start();
@@ -196,7 +198,8 @@ TEST_CASE_METHOD(HouseFixture, "two hundred in-place loads under traffic keep me
     CHECK(engine->broken_rules.empty());
 }
 
-TEST_CASE_METHOD(HouseFixture, "replacing a module ten times under steady requests gives no 404 and whole versions",
+TEST_CASE_METHOD(HouseFixture,
+                 "A11: replacing a module ten times under steady requests gives no 404 and whole versions",
                  "[actors][orders][A11]") {
     disk["lib/x"] = FakeSource{"v0"};
     settings.cold.policy = ColdPolicy::wait;
@@ -233,7 +236,7 @@ TEST_CASE_METHOD(HouseFixture, "one name twice with other content: the second is
     CHECK(ask("a")->finished->served[0].modules[0].id.generation == "gen-y");
 }
 
-TEST_CASE_METHOD(HouseFixture, "loads during decoding leave the running streams alone", "[actors][orders][A5]") {
+TEST_CASE_METHOD(HouseFixture, "A5: loads during decoding leave the running streams alone", "[actors][orders][A5]") {
     for (int i = 0; i < 5; ++i) disk["lib/" + std::to_string(i)] = FakeSource{"gen-" + std::to_string(i)};
     start();
     hold_steps(true);

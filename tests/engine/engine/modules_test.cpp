@@ -112,7 +112,7 @@ TEST_CASE("one prompt asked of base, module, half a module and back gives each i
         CHECK(std::fabs(alone[0][0].scores->chosen.logprob - alone[i][0].scores->chosen.logprob) > 1e-3F);
 }
 
-TEST_CASE("a slot that another module had before serves its present one", "[engine][golden][A16]") {
+TEST_CASE("A16: a slot that another module had before serves its present one", "[engine][golden][A16]") {
     const std::string model = "llama_gqa_tied";
     GoldenHouse house(model);
     for (const char* const name : {"lora_r4", "lora_r4_b", "rslora_patterns", "lora_r4", "lora_r4_b"}) {
@@ -179,7 +179,7 @@ TEST_CASE("upgraded choices that were preempted on the way still follow the modu
         CHECK(difference_between(roomy->tokens(choice), tight->tokens(choice)) <= golden::self_tolerance());
 }
 
-TEST_CASE("a module installed while others run changes nothing for them", "[engine][golden][A5]") {
+TEST_CASE("A5: a module installed while others run changes nothing for them", "[engine][golden][A5]") {
     const golden::Prompt prompt = golden::read_case("mistral_swa", "lora_r4").prompts[2];
     GoldenHouse house("mistral_swa");
     const auto sink = house.add(prompt.tokens, GoldenHouse::greedy(), house.modules_of("lora_r4"));

@@ -29,7 +29,7 @@ std::string fault_of(const std::string& json, std::size_t data_bytes) {
     return header ? "" : header.error().message;
 }
 
-TEST_CASE("safetensors headers are judged as the reference library judges them", "[engine][files][A15]") {
+TEST_CASE("A15: safetensors headers are judged as the reference library judges them", "[engine][files][A15]") {
     std::ifstream stream(kBadFolder / "index.json");
     const auto index = nlohmann::json::parse(stream);
     REQUIRE(index["files"].size() == 83);

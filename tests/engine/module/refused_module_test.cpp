@@ -50,7 +50,7 @@ TEST_CASE_METHOD(RefusedFolder, "a missing folder is not found, and its path is 
     CHECK(module.error().message == "there is no such module folder");
 }
 
-TEST_CASE_METHOD(RefusedFolder, "a folder without weights or config is refused by what is missing",
+TEST_CASE_METHOD(RefusedFolder, "A13: a folder without weights or config is refused by what is missing",
                  "[engine][module][A13]") {
     CHECK(refused().message == "the module has neither module_config.json nor adapter_config.json");
     write_text("adapter_config.json", config.dump());
@@ -268,7 +268,8 @@ TEST_CASE_METHOD(RefusedFolder, "every tensor that would be left over is refused
     CHECK(fault().find("its prefix is not that of the other tensors") != std::string::npos);
 }
 
-TEST_CASE_METHOD(RefusedFolder, "damaged weight files are refused wherever they are cut", "[engine][module][A15]") {
+TEST_CASE_METHOD(RefusedFolder, "A15: damaged weight files are refused wherever they are cut",
+                 "[engine][module][A15]") {
     write();
     std::ifstream stream(path() / "adapter_model.safetensors", std::ios::binary);
     const std::string whole{std::istreambuf_iterator<char>(stream), {}};

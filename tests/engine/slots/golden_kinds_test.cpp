@@ -121,7 +121,7 @@ TEST_CASE("every module of the reference data gives PEFT's logits alone", "[engi
     }
 }
 
-TEST_CASE("modules of every kind in one batch give the logits of each alone", "[engine][slots][golden][B17]") {
+TEST_CASE("B17: modules of every kind in one batch give the logits of each alone", "[engine][slots][golden][B17]") {
     const std::string model = GENERATE(from_range(golden::models()));
     const bool torch_kernels = GENERATE(false, true);
     GoldenKinds kinds(model, torch_kernels);

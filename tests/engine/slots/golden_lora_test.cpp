@@ -120,7 +120,7 @@ TEST_CASE("every LoRA that is loaded gives PEFT's logits alone", "[engine][slots
     }
 }
 
-TEST_CASE("all of them mixed with base rows in one batch give the logits of each alone",
+TEST_CASE("B17: all of them mixed with base rows in one batch give the logits of each alone",
           "[engine][slots][golden][B17]") {
     const std::string name = GENERATE(from_range(golden::models()));
     const bool torch_kernels = GENERATE(false, true);
@@ -168,7 +168,7 @@ TEST_CASE("all of them mixed with base rows in one batch give the logits of each
     for (const TestSequence& sequence : sequences) CHECK(sequence.done == static_cast<int>(sequence.tokens.size()));
 }
 
-TEST_CASE("base rows beside modules have the bits of a batch without them", "[engine][slots][golden][B17]") {
+TEST_CASE("B17: base rows beside modules have the bits of a batch without them", "[engine][slots][golden][B17]") {
     const std::string name = GENERATE(from_range(golden::models()));
     Setup setup(name, false);
     const golden::Case reference = golden::read_case(name, "base");

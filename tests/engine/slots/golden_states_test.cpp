@@ -95,7 +95,7 @@ TEST_CASE("packages and combinations of states give the reference's logits alone
     }
 }
 
-TEST_CASE("every combination of states in one batch gives the logits of each alone",
+TEST_CASE("B17: every combination of states in one batch gives the logits of each alone",
           "[engine][slots][state][golden][B17]") {
     const std::string model = GENERATE(from_range(kModels));
     const bool torch_kernels = GENERATE(false, true);

@@ -54,7 +54,7 @@ std::vector<KindsSequence> everybody(KindsHouse& house) {
     return all;
 }
 
-TEST_CASE("a row with modules of any kind has the same bits alone, in a batch, in chunks and on any threads",
+TEST_CASE("B17: a row with modules of any kind has the same bits alone, in a batch, in chunks and on any threads",
           "[engine][slots][B17]") {
     const std::string name = GENERATE(from_range(golden::models()));
     const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
@@ -124,7 +124,7 @@ TEST_CASE("kernels and libtorch give the same logits for every kind of module", 
     }
 }
 
-TEST_CASE("what comes into freed places gives the logits of fresh memory", "[engine][slots][A16]") {
+TEST_CASE("A16: what comes into freed places gives the logits of fresh memory", "[engine][slots][A16]") {
     const auto kind = static_cast<Kind>(GENERATE(range(0, kKinds)));
     const std::string name = "qwen3_qknorm";
     const auto make = [&](const KindsHouse& house) { return make_kind(house.model->shape(), kind, 5, 0.05F, true); };

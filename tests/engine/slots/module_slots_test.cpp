@@ -142,7 +142,7 @@ TEST_CASE_METHOD(Mixed, "a row has the same bits alone, in any batch and at any 
     }
 }
 
-TEST_CASE_METHOD(Mixed, "the order of rows in a batch does not matter", "[engine][slots][B17]") {
+TEST_CASE_METHOD(Mixed, "B17: the order of rows in a batch does not matter", "[engine][slots][B17]") {
     const c10::InferenceMode guard;
     ModuleSlots resident(base, options_of(torch::kFloat32, false), torch::kCPU);
     install(resident, {4, 6});
@@ -285,7 +285,7 @@ TEST_CASE_METHOD(Mixed, "the arena holds as many modules as their bytes allow", 
     }
 }
 
-TEST_CASE_METHOD(Mixed, "the freed place of one module serves another, and neighbours keep their values",
+TEST_CASE_METHOD(Mixed, "A16: the freed place of one module serves another, and neighbours keep their values",
                  "[engine][slots][A16]") {
     const c10::InferenceMode guard;
     const std::uint64_t bytes = 2 * ModuleSlots::bytes_needed(*make_module(base, 9, 1), torch::kFloat32);
