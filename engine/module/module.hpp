@@ -112,6 +112,8 @@ struct Requirement {
     friend bool operator==(const Requirement&, const Requirement&) = default;
 };
 
+struct SwapFacts;
+
 /// A module's content: checked whole, then never changed. Torch-free, so that loaders need no device.
 struct Module {
     ModuleId id;       ///< name it was loaded under and generation
@@ -132,6 +134,7 @@ struct Module {
     /// included); nowhere when they do not occur. Empty: everywhere.
     std::vector<TokenId> invocation;
     std::shared_ptr<const ModuleText> text;  ///< null: chats are written and read as for the base
+    std::shared_ptr<const SwapFacts> swap;   ///< what modules.swap = strict compares; null unless the limits ask for it
     int max_rank = 0;
     bool unverified = false;
     std::string base_match;        ///< shape, checkpoint, unverified

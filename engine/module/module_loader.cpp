@@ -5,6 +5,7 @@
 #include "engine/files/safetensors.hpp"
 #include "engine/module/adapter_plan.hpp"
 #include "engine/module/gguf_part.hpp"
+#include "engine/module/hotswap.hpp"
 #include "engine/module/package.hpp"
 #include "engine/module/state_part.hpp"
 #include "engine/module/text_files.hpp"
@@ -37,6 +38,23 @@ std::string base_match(const Package& package, const std::string& kind) {
     return kind == "control_vector" ? "unverified" : "shape";
 }
 
+std::vector<std::string> keys_of(const SafetensorsHeader& header) {
+    std::vector<std::string> keys;
+    for (const StoredTensor& tensor : header.tensors) keys.push_back(tensor.name);
+    return keys;
+}
+
+/// What PEFT could swap is a LoRA by itself; everything else has a name that no other type has.
+std::shared_ptr<const SwapFacts> swap_facts_of(const Package& package, const std::string& kind, SwapFacts found) {
+    const bool has_state = package.manifest && package.manifest->state;
+    if (!package.peft || has_state) {
+        found.peft_type = (package.gguf_name.empty() ? "" : "gguf_") + kind;
+        for (char& letter : found.peft_type)
+            if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+    }
+    return std::make_shared<const SwapFacts>(std::move(found));
+}
+
 // ---- a look
 
 template <class Plan>
@@ -55,6 +73,7 @@ Result<void> look_at_peft(Package& package, const ModelShape& base, const Module
     const auto plan = plan_adapter(*header, package.peft->config, base, limits.max_rank, limits.base_values.get());
     if (!plan) return plan.error();
     add_plan(*plan, out);
+    if (limits.swap_facts) out.parsed_bytes += 2 * swap_facts(package.peft->config_text, keys_of(*header)).bytes();
     out.file_bytes += header->file_bytes + package.peft->config_text.size();
     return {};
 }
@@ -133,6 +152,8 @@ Result<void> read_peft(Package& package, const ModelShape& base, const ModuleLim
     const auto plan = plan_adapter(*header, package.peft->config, base, limits.max_rank, values);
     if (!plan) return plan.error();
     into.kind = plan->kind;
+    if (limits.swap_facts)
+        into.swap = std::make_shared<const SwapFacts>(swap_facts(package.peft->config_text, keys_of(*header)));
     return read_adapter(*file, *header, *plan, values, hash, into);
 }
 
@@ -214,7 +235,10 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
         module->needs = package.manifest->needs;
         module->version = package.manifest->version;
     }
-    module->host_bytes = host_bytes(*module) + bytes_of(own->files);
+    if (limits.swap_facts)
+        module->swap = swap_facts_of(package, module->kind, module->swap ? *module->swap : SwapFacts{});
+    module->host_bytes =
+        host_bytes(*module) + bytes_of(own->files) + (module->swap ? module->swap->bytes() : std::uint64_t{0});
     return ModulePtr(std::move(module));
 }
 
@@ -227,6 +251,7 @@ ModuleLimits module_limits(const Settings& settings) {
     limits.package_files = settings.limits.package_files;
     limits.allow_unverified_base = settings.modules.allow_unverified_base;
     limits.base_folder = settings.model.path;
+    limits.swap_facts = settings.modules.swap == "strict";
     return limits;
 }
 

@@ -30,6 +30,7 @@ struct ModuleLimits {
     /// Kinds that are built from the base's weights (DoRA, dense ones, saved tables) need them. Null: those are
     /// refused.
     std::shared_ptr<const BaseValues> base_values = {};
+    bool swap_facts = false;  ///< Module::swap is wanted
 };
 
 /// What the settings allow a module to be. `roots` stays empty: whoever has roots adds them.

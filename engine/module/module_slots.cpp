@@ -82,6 +82,20 @@ void ModuleSlots::Impl::fill(const SlotArray& array) {
     place.copy_((array.form == ArrayForm::panels ? host.t() : host).reshape({-1}));
 }
 
+void ModuleSlots::Impl::fill_all(const SlotContent& content) {
+    const torch::NoGradGuard no_grad;
+    const std::span<const SlotArray> arrays = content.arrays();
+    const auto some = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) fill(arrays[static_cast<std::size_t>(i)]);
+    };
+    const auto count = static_cast<std::int64_t>(arrays.size());
+    if (kernels) {
+        parallel_for(count, 8, some);
+    } else {
+        some(0, count);
+    }
+}
+
 std::uint64_t ModuleSlots::bytes_needed(const Module& module, torch::Dtype dtype) {
     return SlotContent(module).bytes(c10::elementSize(dtype));
 }
@@ -89,28 +103,19 @@ std::uint64_t ModuleSlots::bytes_needed(const Module& module, torch::Dtype dtype
 Result<SlotId> ModuleSlots::install(const ModulePtr& module) {
     Impl& impl = *impl_;
     if (auto good = impl.check(*module); !good) return good.error();
-    auto content = std::make_unique<SlotContent>(*module);
+    const ModulePtr stored = impl.stored_form(module);
+    auto content = std::make_unique<SlotContent>(*stored);
     if (!impl.take(*content))
         return make_error(Errc::no_room, "module " + in_quotes(module->id.name) + " needs " +
                                              std::to_string(content->bytes(impl.element_bytes())) + " slot bytes, " +
                                              std::to_string(capacity_bytes() - used_bytes()) + " of " +
                                              std::to_string(capacity_bytes()) + " are free");
-    const torch::NoGradGuard no_grad;
-    const std::span<const SlotArray> arrays = std::as_const(*content).arrays();
-    const auto fill = [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) impl.fill(arrays[static_cast<std::size_t>(i)]);
-    };
-    const auto count = static_cast<std::int64_t>(arrays.size());
-    if (impl.kernels) {
-        parallel_for(count, 8, fill);
-    } else {
-        fill(0, count);
-    }
+    impl.fill_all(*content);
     const auto empty =
         std::find_if(impl.slots.begin(), impl.slots.end(), [](const Impl::Slot& slot) { return !slot.module; });
     const auto index = static_cast<std::size_t>(empty - impl.slots.begin());
     if (empty == impl.slots.end()) impl.slots.emplace_back();
-    impl.slots[index] = {module, std::move(content)};
+    impl.slots[index] = {module, std::move(content), stored};
     return SlotId{static_cast<std::int32_t>(index)};
 }
 

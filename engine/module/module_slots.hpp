@@ -11,6 +11,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace attune {
@@ -36,8 +38,10 @@ public:
     ModuleSlots(const ModelShape& shape, const Options& options, torch::Device device);
     ~ModuleSlots();
 
-    /// Arena bytes a module will take; what budgets reserve before install. A prefix takes none: it lies in the cache.
+    /// Arena bytes a module takes in slots that are not prepared. A prefix takes none: it lies in the cache.
     static std::uint64_t bytes_needed(const Module& module, torch::Dtype dtype);
+    /// Those it will take in these; what budgets reserve before install.
+    std::uint64_t bytes_for(const Module& module) const;
 
     /// All or nothing; keeps a reference to the module. Errc::no_room when the arena has no place, Errc::invalid_module
     /// for a shape or rank it cannot hold.
@@ -49,6 +53,17 @@ public:
     /// they do (biases, embeddings, norms, states, virtual tokens) stays. `with_head`: those of the head are in it,
     /// too. For the plans made from now on.
     void set_merged(bool merged, bool with_head);
+
+    /// Every low-rank pair, of the modules that are resident and of those that come, gets the place of `target_rank`
+    /// rows, so that no later swap changes a shape: what PEFT calls preparing for a compiled hotswap. Rows that are
+    /// padded are zero, so the output is unchanged; scales come from the true rank, as before. A larger rank is refused
+    /// from then on. Pairs that are shards have no rows to pad.
+    /// `when_captured` says what to do when a device holds captured steps over the present shapes: "error", "warn" (the
+    /// sentence is returned) or "ignore". Errors (nothing has changed then): Errc::invalid_argument with PEFT's words,
+    /// Errc::no_room.
+    Result<std::string> prepare_slots(int target_rank, std::string_view when_captured = "error");
+    /// A device has captured steps over the slots as they are.
+    void mark_captured();
 
     const Module* module(SlotId slot) const;
     /// Shares what the slot holds; null for an empty one.

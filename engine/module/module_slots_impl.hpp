@@ -24,6 +24,7 @@ struct ModuleSlots::Impl {
     struct Slot {
         ModulePtr module;
         std::unique_ptr<SlotContent> content;  // stays at its address: plans point to it
+        ModulePtr stored;                      // what content speaks of: the module, or a copy with padded pairs
     };
 
     Impl(const ModelShape& model_shape, const Options& slot_options, torch::Device on);
@@ -31,6 +32,10 @@ struct ModuleSlots::Impl {
     // ---- the table
 
     Result<void> check(const Module& module) const;
+    /// The module as these slots hold it.
+    ModulePtr stored_form(const ModulePtr& module) const;
+    bool must_pad(const Module& module) const;
+    void fill_all(const SlotContent& content);
     std::size_t element_bytes() const { return c10::elementSize(options.dtype); }
     /// False, and nothing taken, when the arena has no place for all of it.
     bool take(SlotContent& content);
@@ -130,6 +135,8 @@ struct ModuleSlots::Impl {
     std::vector<Slot> slots;
     bool merged_layers = false;
     bool merged_head = false;
+    int prepared_rank = 0;  ///< 0: not prepared
+    bool captured = false;
 };
 
 }  // namespace attune

@@ -160,7 +160,7 @@ private:
 }  // namespace
 
 Result<void> ModuleSlots::Impl::check(const Module& module) const {
-    return Check(module, shape, options.max_rank).run();
+    return Check(module, shape, prepared_rank > 0 ? prepared_rank : options.max_rank).run();
 }
 
 }  // namespace attune
