@@ -24,6 +24,7 @@ bool ExecutorState::step() {
 /// Jobs pushed before a message was sent are in the engine before it is handled.
 void ExecutorState::take_in() {
     core->inbox->drain([this](JobPtr job) {
+        if (!job) return;  // only wake()'s bell
         const RequestId id = job->id;
         auto sink = std::dynamic_pointer_cast<OnceSink>(job->sink);
         if (!sink) sink = std::make_shared<OnceSink>(job->sink);
@@ -103,6 +104,16 @@ void ExecutorState::switch_modules(RequestId id, const JobModules& modules) {
     } catch (...) {
     }
     self->send(peers->router, switch_atom_v, id, done);
+    if (running_.contains(id)) wake();
+}
+
+void ExecutorState::keep_answer(RequestId id) {
+    take_in();
+    try {
+        core->engine->stop_waiting(id);
+    } catch (...) {
+    }
+    if (running_.contains(id)) wake();
 }
 
 caf::result<SlotId> ExecutorState::install(const ModulePtr& module) {
@@ -147,10 +158,11 @@ void ExecutorState::report(std::vector<RequestId> ids) {
     self->send(peers->router, ended_atom_v, EndedBatch{std::move(ids)});
 }
 
-/// An idle engine holds nobody: whoever was not reported has ended all the same.
+/// An idle engine holds only those that wait for their revision: whoever else was not reported has ended all the same.
 void ExecutorState::report_ended_sinks() {
     std::vector<RequestId> ids;
     for (const auto& [id, sink] : running_) {
+        if (core->engine->has_job(id)) continue;
         sink->fail(make_error(Errc::internal, "the engine lost the request"));
         ids.push_back(id);
     }
@@ -168,6 +180,7 @@ ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorSt
         },
         [&state](cancel_atom, RequestId id) { state.cancel(id); },
         [&state](switch_atom, RequestId id, const JobModules& modules) { state.switch_modules(id, modules); },
+        [&state](keep_atom, RequestId id) { state.keep_answer(id); },
         [&state](install_atom, const ModulePtr& module) { return state.install(module); },
         [&state](remove_atom, SlotId slot) { state.remove(slot); },
         [&state](repair_atom, const Damage& damage) { return state.repair(damage); },

@@ -20,12 +20,15 @@ struct ExecutorState {
     bool step();
     void cancel(RequestId id);
     void switch_modules(RequestId id, const JobModules& modules);
+    void keep_answer(RequestId id);
     caf::result<SlotId> install(const ModulePtr& module);
     void remove(SlotId slot);
     caf::result<bool, std::string> repair(const Damage& damage);
 
 private:
     void take_in();
+    /// What happened between two steps is reported by the next one, which nobody else may be waiting for.
+    void wake() { core->inbox->push(nullptr); }
     void run_step();
     void end_all(const Error& error);
     void report(std::vector<RequestId> ids);

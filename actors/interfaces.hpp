@@ -14,8 +14,11 @@ using ExecutorActor =
                      caf::reacts_to<step_atom>,
                      // The request leaves the engine before the next step. Jobs pushed before are taken in first.
                      caf::reacts_to<cancel_atom, RequestId>,
-                     // Cold policy upgrade: from the next step on, these modules make the request's tokens.
+                     // From the next step on, these modules make the request's tokens (cold policy upgrade), or its
+                     // whole answer again (revise).
                      caf::reacts_to<switch_atom, RequestId, JobModules>,
+                     // Cold policy revise: the base's answer waits for these modules no longer.
+                     caf::reacts_to<keep_atom, RequestId>,
                      // Makes a module usable from the next step on.
                      caf::replies_to<install_atom, ModulePtr>::with<SlotId>,
                      // Frees a slot that no request uses.

@@ -36,6 +36,7 @@ struct LeaseAsk {
     RequestId id{};
     std::vector<WeightedModule> modules;
     std::optional<ColdPolicy> cold;
+    std::optional<Combine> combine;  ///< the request's own; none: the compositions' must agree
     Caller caller;
 };
 
@@ -189,6 +190,7 @@ CAF_ADD_ATOM(attune, attune, expire_atom, "expire")
 CAF_ADD_ATOM(attune, attune, install_atom, "install")
 CAF_ADD_ATOM(attune, attune, remove_atom, "remove")
 CAF_ADD_ATOM(attune, attune, switch_atom, "switch")
+CAF_ADD_ATOM(attune, attune, keep_atom, "keep")
 CAF_ADD_ATOM(attune, attune, prepare_atom, "prepare")
 CAF_ADD_ATOM(attune, attune, tokenize_atom, "tokenize")
 CAF_ADD_ATOM(attune, attune, rules_atom, "rules")

@@ -12,8 +12,11 @@
 namespace attune {
 namespace {
 
-/// `revise` is served as `upgrade`: the answer says what was done, not what was wished.
-ColdPolicy offered(ColdPolicy policy) { return policy == ColdPolicy::revise ? ColdPolicy::upgrade : policy; }
+/// A client that reads a stream must have said itself that it can forget what it has read.
+ColdPolicy offered(ColdPolicy policy, const GenerationRequest& request) {
+    const bool may_revise = !request.streamed || request.cold == ColdPolicy::revise;
+    return policy == ColdPolicy::revise && !may_revise ? ColdPolicy::upgrade : policy;
+}
 
 ColdWord word_for(ColdPolicy policy) {
     switch (policy) {
@@ -22,10 +25,11 @@ ColdWord word_for(ColdPolicy policy) {
         case ColdPolicy::fallback:
             return ColdWord::fallback;
         case ColdPolicy::upgrade:
+            return ColdWord::upgrade;
         case ColdPolicy::revise:
             break;
     }
-    return ColdWord::upgrade;
+    return ColdWord::revise;
 }
 
 const char* reason_of(Errc code) {
@@ -209,7 +213,8 @@ void RouterState::tokenize(const TokenizeTaskPtr& task) { self->send(peers->prep
 void RouterState::ask_lease(RequestId id, Flight& flight) {
     flight.leased = true;
     const GenerationRequest& request = flight.request();
-    self->send(peers->cache_manager, lease_atom_v, LeaseAsk{id, flight.modules, request.cold, request.caller});
+    self->send(peers->cache_manager, lease_atom_v,
+               LeaseAsk{id, flight.modules, request.cold, request.combine, request.caller});
 }
 
 void RouterState::lease_news(RequestId id, LeaseNews news) {
@@ -217,16 +222,22 @@ void RouterState::lease_news(RequestId id, LeaseNews news) {
     if (found == flights_.end()) return;  // its release is on the way
     Flight& flight = found->second;
     if (!flight.leased) return;
-    news.policy = offered(news.policy);
+    news.policy = offered(news.policy, flight.request());
     if (news.kind == LeaseNews::Kind::failed) {
         flight.leased = false;
-        // Under `upgrade` the base is answering already and goes on to the end; `served` tells.
-        if (!flight.running && !try_next_rule(id, flight, news.error)) end(id, news.error);
+        // Under `upgrade` and `revise` the base's answer stays; `served` tells.
+        if (flight.running)
+            keep_answer(id, flight);
+        else if (!try_next_rule(id, flight, news.error))
+            end(id, news.error);
         return;
     }
     if (flight.running) {
         // A template found only now: the base finishes what was written for it; `served` tells.
-        if (!news.texts.empty()) return release(id, flight, /*keep_loading=*/false);
+        if (!news.texts.empty()) {
+            keep_answer(id, flight);
+            return release(id, flight, /*keep_loading=*/false);
+        }
         if (news.kind == LeaseNews::Kind::ready)
             self->send(peers->executor, switch_atom_v, id, JobModules{std::move(news.modules)});
         return;
@@ -239,7 +250,7 @@ void RouterState::lease_news(RequestId id, LeaseNews news) {
     proceed(id, flight);
 }
 
-/// A time-out for whatever will not start at once: `wait`, and a warm module that still has to be installed.
+/// A time-out for whatever waits: `wait`, a warm module that still has to be installed, an answer for its revision.
 void RouterState::hold(RequestId id, const Flight& flight) {
     const GenerationRequest& request = flight.request();
     std::int64_t limit_ms = request.timeout_ms.value_or(core->settings.cold.timeout_ms);
@@ -255,13 +266,16 @@ void RouterState::proceed(RequestId id, Flight& flight) {
     const ColdWord cold = news.was_cold ? word_for(news.policy) : ColdWord::warm;
     if (news.kind == LeaseNews::Kind::ready) return dispatch(id, flight, std::move(news.modules), cold);
     if (news.kind == LeaseNews::Kind::warm || news.policy == ColdPolicy::wait) return;
+    flight.revises = news.policy == ColdPolicy::revise;
     dispatch(id, flight, {}, cold);
+    if (flight.revises) hold(id, flight);
     if (news.policy == ColdPolicy::fallback) release(id, flight, /*keep_loading=*/true);
 }
 
 void RouterState::expire(RequestId id) {
     const auto found = flights_.find(id);
-    if (found == flights_.end() || found->second.running) return;
+    if (found == flights_.end()) return;
+    if (found->second.running) return keep_answer(id, found->second);
     const auto& lease = found->second.lease;
     if (lease && lease->kind == LeaseNews::Kind::ready) return;  // it was: now the prompt is what it waits for
     end(id, make_error(Errc::timeout, "the module was not ready in time", "model"));
@@ -281,6 +295,7 @@ void RouterState::dispatch(RequestId id, Flight& flight, std::vector<JobModule> 
     job->combine = request.combine.value_or(own.value_or(Combine::sequence));
     job->cache_salt = request.cache_salt;
     job->cold = cold;
+    job->revise = flight.revises;
     job->route = flight.route;
     job->priority = request.priority;
     job->received = request.received;
@@ -292,6 +307,12 @@ void RouterState::dispatch(RequestId id, Flight& flight, std::vector<JobModule> 
     }
     flight.running = true;
     core->inbox->push(std::move(job));
+}
+
+/// No revision is waited for any more: the base's answer is the answer, now or when it comes to its end. Modules that
+/// are resident before that still revise it.
+void RouterState::keep_answer(RequestId id, Flight& flight) {
+    if (std::exchange(flight.revises, false)) self->send(peers->executor, keep_atom_v, id);
 }
 
 void RouterState::switched(RequestId id, bool done) {

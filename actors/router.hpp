@@ -25,6 +25,7 @@ struct Flight {
     std::optional<LeaseNews> lease;  ///< the last news of it
     bool running = false;            ///< the executor has the job
     bool leased = false;             ///< the cache_manager holds something for it
+    bool revises = false;            ///< its answer waits at its end for the modules that make it again
 
     const GenerationRequest& request() const { return submission->request; }
 };
@@ -80,6 +81,7 @@ private:
     void proceed(RequestId id, Flight& flight);
     void hold(RequestId id, const Flight& flight);
     void dispatch(RequestId id, Flight& flight, std::vector<JobModule> modules, ColdWord cold);
+    void keep_answer(RequestId id, Flight& flight);
     void release(RequestId id, Flight& flight, bool keep_loading);
     void end(RequestId id, const Error& error);
     void forget(RequestId id);

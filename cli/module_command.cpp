@@ -3,6 +3,7 @@
 #include "cli/options.hpp"
 #include "engine/model/base_values.hpp"
 #include "engine/module/module_loader.hpp"
+#include "engine/module/module_overlaps.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -10,13 +11,17 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 namespace attune::cli {
 namespace {
 
+constexpr int kTogether = 64;  ///< modules that are looked at together
+
 struct ModuleOptions {
     SettingOptions settings;
-    std::string path;
+    std::vector<std::string> paths;
 };
 
 /// The module's folder or file and the base it is held against.
@@ -28,15 +33,15 @@ struct Subject {
     std::string dtype;  ///< what the base is served as
 };
 
-Result<Subject> open_subject(const ModuleOptions& options) {
+Result<Subject> open_subject(const ModuleOptions& options, const std::string& path) {
     const auto settings = options.settings.read();
     if (!settings) return settings.error();
     Subject subject;
-    subject.module = name_of_module(options.path);
+    subject.module = name_of_module(path);
     subject.limits = module_limits(*settings);
     std::error_code failed;
     if (!std::filesystem::exists(subject.module.path, failed)) {
-        return make_error(Errc::not_found, options.path + ": no such module");
+        return make_error(Errc::not_found, path + ": no such module");
     }
     if (auto checked = check_model_path(settings->model.path); !checked) return checked.error();
     auto base = read_model_shape(settings->model.path);
@@ -68,7 +73,7 @@ void print(std::string label, const std::string& value) {
 }
 
 int inspect(const ModuleOptions& options) {
-    const auto subject = open_subject(options);
+    const auto subject = open_subject(options, options.paths.front());
     if (!subject) return report("module inspect", subject.error());
     const auto header = inspect_module(subject->module.path, subject->base, subject->limits);
     if (!header) return report("module inspect", header.error());
@@ -88,15 +93,16 @@ int inspect(const ModuleOptions& options) {
     return kDone;
 }
 
-int verify(const ModuleOptions& options) {
-    auto subject = open_subject(options);
-    if (!subject) return report("module verify", subject.error());
+/// Reads one module whole and tells what it found.
+Result<ModulePtr> verify_one(const ModuleOptions& options, const std::string& path) {
+    auto subject = open_subject(options, path);
+    if (!subject) return subject.error();
     auto values = open_base_values(subject->model, subject->dtype);
-    if (!values) return report("module verify", values.error());
+    if (!values) return values.error();
     subject->limits.base_values = *std::move(values);
     const auto begin = std::chrono::steady_clock::now();
-    const auto module = load_module(subject->module.name, subject->module.path, subject->base, subject->limits);
-    if (!module) return report("module verify", module.error());
+    auto module = load_module(subject->module.name, subject->module.path, subject->base, subject->limits);
+    if (!module) return module;
     const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
     const Module& loaded = **module;
     print("name", loaded.id.name);
@@ -109,14 +115,33 @@ int verify(const ModuleOptions& options) {
     print("parsed bytes", std::to_string(loaded.host_bytes));
     if (loaded.text) print("chat template", "its own");
     std::cout << "ok, read and checked in " << static_cast<long>(spent.count() + 0.5) << " ms\n";
+    return module;
+}
+
+int verify(const ModuleOptions& options) {
+    std::vector<ModulePtr> loaded;
+    for (const std::string& path : options.paths) {
+        auto module = verify_one(options, path);
+        if (!module) return report("module verify", module.error());
+        loaded.push_back(*std::move(module));
+    }
+    if (loaded.size() < 2) return kDone;
+    std::vector<NamedModule> together;
+    for (const ModulePtr& module : loaded) together.push_back({module->id.name, module.get()});
+    const auto overlaps = module_overlaps(together);
+    for (const ModuleOverlap& overlap : overlaps) print("overlap", overlap_text(overlap));
+    if (overlaps.empty()) std::cout << "no overlaps: no two of them touch the same thing\n";
     return kDone;
 }
 
 void add_check(CLI::App& command, const char* name, const char* description, int (*check)(const ModuleOptions&),
-               Run& run) {
+               int most, Run& run) {
     CLI::App* added = command.add_subcommand(name, description);
     auto options = std::make_shared<ModuleOptions>();
-    added->add_option("path", options->path, "Module folder or file")->required()->type_name("PATH");
+    added->add_option("path", options->paths, "Module folder or file")
+        ->required()
+        ->type_name("PATH")
+        ->expected(1, most);
     added->add_option("--model", options->settings.model, "The base model: a folder or a .gguf file")
         ->type_name("PATH");
     options->settings.add_files(*added);
@@ -128,8 +153,9 @@ void add_check(CLI::App& command, const char* name, const char* description, int
 void add_module(CLI::App& app, Run& run) {
     CLI::App* command = app.add_subcommand("module", "Module files");
     command->require_subcommand(1);
-    add_check(*command, "inspect", "Tell what a module touches and needs, from its headers", inspect, run);
-    add_check(*command, "verify", "Read a module whole and check it against a base model", verify, run);
+    add_check(*command, "inspect", "Tell what a module touches and needs, from its headers", inspect, 1, run);
+    add_check(*command, "verify", "Read modules whole, check them against a base model, and tell where they overlap",
+              verify, kTogether, run);
     add_make_package(*command, run);
 }
 

@@ -195,7 +195,9 @@ void add_serve(CLI::App& app, Run& run) {
     command->add_option("--port", options->port, "Port to listen on (default 8000, 0: any free port)")
         ->type_name("PORT")
         ->check(CLI::Range(0, 65535));
-    command->add_option("--cold", options->cold, "What a request gets while its module loads: wait, fallback, upgrade")
+    command
+        ->add_option("--cold", options->cold,
+                     "What a request gets while its module loads: wait, fallback, upgrade, revise")
         ->type_name("POLICY");
     command->add_option("--apply", options->apply, "How modules are put on the base: batched, merged or auto")
         ->type_name("MODE");

@@ -75,7 +75,7 @@ void add_modules(std::vector<SettingField>& all) {
     all.push_back(size("modules", "host_bytes", modules(&S::host_bytes), kMiB, 64 * kTiB));
     all.push_back(choice("modules", "slot_dtype", modules(&S::slot_dtype), {"bf16", "f32"}));
     all.push_back(integer("modules", "max_rank", modules(&S::max_rank), 1, 4096));
-    all.push_back(choice("modules", "swap", modules(&S::swap), {"relaxed"}, {"strict"}));
+    all.push_back(choice("modules", "swap", modules(&S::swap), {"relaxed", "strict"}));
     all.push_back(choice("modules", "trust_manifests", modules(&S::trust_manifests), {"roots", "always", "never"}));
     all.push_back(list("modules", "pinned", modules(&S::pinned), "a list of module names", is_name));
     all.push_back(integer("modules", "min_resident", modules(&S::min_resident), 0, 100000));
@@ -93,7 +93,7 @@ void add_work(std::vector<SettingField>& all) {
                              {{"wait", ColdPolicy::wait},
                               {"fallback", ColdPolicy::fallback},
                               {"upgrade", ColdPolicy::upgrade},
-                              {"revise", ColdPolicy::revise, /*now=*/false}}));
+                              {"revise", ColdPolicy::revise}}));
     all.push_back(integer("cold", "timeout_ms", cold(&ColdSettings::timeout_ms), 1, 86400000));
 
     using S = SchedulerSettings;

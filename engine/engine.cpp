@@ -89,9 +89,14 @@ void EngineImpl::end_overdue() {
     for (const auto& [id, running] : jobs_) {
         if (running->job->deadline && *running->job->deadline <= now) overdue.push_back(running.get());
     }
-    for (RunningJob* running : overdue)
+    for (RunningJob* running : overdue) {
+        if (running->waits_after) {  // it has an answer in time
+            stop_waiting(running->id());
+            continue;
+        }
         fail(*running, make_error(Errc::timeout, "the request's deadline passed after " +
                                                      std::to_string(running->completion_tokens()) + " tokens"));
+    }
 }
 
 /// A prompt whose log-probabilities were asked for is read to its end by the weights that began it.
@@ -252,7 +257,8 @@ void EngineImpl::fail_step(const std::string& fault, StepReport& report) {
     scheduler_.distrust_blocks();
     // A failure before there was a batch would come again at the next step, so nobody is spared then.
     if (step_requests_.empty()) {
-        for (const auto& [id, running] : jobs_) step_requests_.insert(id);
+        for (const auto& [id, running] : jobs_)
+            if (!running->waits_after) step_requests_.insert(id);
     }
     for (const RequestId id : step_requests_) {
         if (RunningJob* running = find(id))

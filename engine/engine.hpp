@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attune {
@@ -105,17 +106,25 @@ public:
     virtual void cancel(RequestId id) = 0;
     /// admit -> schedule -> forward -> sample -> emit.
     virtual StepReport step() = 0;
-    /// True until every job has ended and step() has reported it.
+    /// True until every job has ended, or waits for its revision, and step() has reported those that ended.
     virtual bool has_work() const = 0;
+    /// The job has not ended.
+    virtual bool has_job(RequestId id) const = 0;
 
     /// Between steps. Nothing changes when they fail. A prefix takes blocks of the KV pool for as long as it is
     /// installed; Errc::no_room when they are not free, or the longest request would no longer fit.
     virtual Result<SlotId> install(const ModulePtr& module) = 0;
     virtual void remove(SlotId slot) = 0;
+    /// ModuleSlots::prepare_slots, between two steps.
+    virtual Result<std::string> prepare_slots(int target_rank, std::string_view when_captured = "error") = 0;
     /// Cold policy `upgrade`: from the next step on, all choices of `id` are made by `modules`; the context so far is
     /// prefilled again under them. False: the request is gone, too long to switch, or the modules cannot act
     /// together; the base goes on.
+    /// A job with `revise` makes its whole answer again instead (Revised), also one that had come to its end. False
+    /// then keeps what the base makes or made, as stop_waiting() does.
     virtual bool switch_modules(RequestId id, std::vector<JobModule> modules) = 0;
+    /// The base's answer waits for its revision no longer: it is told as it is when it comes, or came, to its end.
+    virtual void stop_waiting(RequestId id) = 0;
 
     /// Between steps: forgets all cached keys and values. Requests that run keep theirs, which nobody will share; one
     /// that is read again from its first token shares again.

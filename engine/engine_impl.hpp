@@ -57,13 +57,18 @@ public:
     void add(JobPtr job) override;
     void cancel(RequestId id) override;
     StepReport step() override;
-    bool has_work() const override { return !jobs_.empty() || !ended_.empty(); }
+    bool has_work() const override { return jobs_.size() > waiting_jobs_ || !ended_.empty(); }
+    bool has_job(RequestId id) const override { return jobs_.contains(id); }
 
     Result<SlotId> install(const ModulePtr& module) override;
     void remove(SlotId slot) override;
+    Result<std::string> prepare_slots(int target_rank, std::string_view when_captured) override {
+        return slots_.prepare_slots(target_rank, when_captured);
+    }
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override;
     Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) override;
+    void stop_waiting(RequestId id) override;
 
 private:
     /// A row whose logits the step wants, remembered by ids: its job may end before its turn.
@@ -106,6 +111,7 @@ private:
 
     // engine_jobs.cpp: how jobs begin and end
     void admit(JobPtr job);
+    void begin(RunningJob& running);
     void complete(Job& job, const VirtualTokens& virtual_tokens) const;
     Result<SequenceModules> check(Job& job) const;
     Result<SequenceModules> acting(const Job& job, const std::vector<JobModule>& modules) const;
@@ -119,10 +125,17 @@ private:
     void finish_choice(RunningJob& running, Choice& choice, FinishReason reason,
                        std::variant<std::monostate, std::string, TokenId> stop_reason);
     void finish_prompt_only(RunningJob& running);
+    /// Every choice has ended.
+    void conclude(RunningJob& running, std::string_view outcome);
+    void note_overlaps(RunningJob& running) const;
     void fail(RunningJob& running, Error error);
     void fail_non_finite(RunningJob& running, const std::string& which);
     void leave(RunningJob& running, std::string_view outcome);
     RunningJob* find(RequestId id);
+
+    // revise.cpp
+    bool revise(RunningJob& running, std::vector<JobModule> modules);
+    void leave_waiting(RunningJob& running);
 
     EngineOptions options_;
     std::unique_ptr<Model> model_;
@@ -142,6 +155,7 @@ private:
     std::optional<Error> damage_;                                   // told with the next report
     Sampler sampler_;
     std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;  // dies before pool_, which gets its blocks back
+    std::size_t waiting_jobs_ = 0;  // of jobs_: their answer has ended and waits for its revision
     std::uint64_t arrivals_ = 0;
     Batch batch_;                        // of the current step
     std::vector<LogitRow> logit_rows_;   // of the current step

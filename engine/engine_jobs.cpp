@@ -3,6 +3,7 @@
 #include "engine/cache_weights.hpp"
 #include "engine/engine_impl.hpp"
 #include "engine/kv/block_size.hpp"
+#include "engine/module/module_overlaps.hpp"
 #include "engine/sample/validate.hpp"
 
 #include <algorithm>
@@ -114,11 +115,17 @@ void EngineImpl::admit(JobPtr job) {
                                                 tokenizer_.get(), pool_, options_.now());
     RunningJob& added = *(jobs_[id] = std::move(running));
     added.tell(Admitted{added.job->cold, added.job->route, added.prompt_tokens()});
-    if (!added.prompt_top || added.is_prompt_scored()) added.tell_prompt();
-    if (added.max_tokens() == 0 && !added.scores_prompt()) {
-        finish_prompt_only(added);
+    begin(added);
+}
+
+/// Its first choice is there and nothing is computed.
+void EngineImpl::begin(RunningJob& running) {
+    note_overlaps(running);
+    if (!running.prompt_top || running.is_prompt_scored()) running.tell_prompt();
+    if (running.max_tokens() == 0 && !running.scores_prompt()) {
+        finish_prompt_only(running);
     } else {
-        scheduler_.add(added.choices[0]->sequence);
+        scheduler_.add(running.choices[0]->sequence);
     }
 }
 
@@ -194,7 +201,7 @@ void EngineImpl::refuse(Job& job, Error error) {
 void EngineImpl::cancel(RequestId id) {
     RunningJob* running = find(id);
     if (running == nullptr) return;
-    for (int i = 0; i < running->params().n; ++i) {
+    for (int i = 0; i < running->params().n && !running->waits_after; ++i) {
         const bool exists = i < static_cast<int>(running->choices.size());
         if (exists && running->open_choice(i) == nullptr) continue;
         ChoiceFinished finished{i, FinishReason::cancelled, {}, {}};
@@ -208,6 +215,7 @@ void EngineImpl::cancel(RequestId id) {
 bool EngineImpl::switch_modules(RequestId id, std::vector<JobModule> modules) {
     RunningJob* running = find(id);
     if (running == nullptr) return false;
+    if (running->job->revise) return revise(*running, std::move(modules));
     auto acting_now = acting(*running->job, modules);
     if (!acting_now || !check_room(*running->job, *acting_now)) return false;
     RunningJob::Switch to{std::move(modules), *std::move(acting_now)};
@@ -226,6 +234,7 @@ void EngineImpl::apply_switch(RunningJob& running, RunningJob::Switch to) {
         if (choice->open) scheduler_.requeue(choice->sequence);
         choice->sequence.restart(to.acting);
     }
+    note_overlaps(running);
     running.tell(Switched{running.completion_tokens(), running.applied()});
 }
 
@@ -235,17 +244,37 @@ void EngineImpl::finish_choice(RunningJob& running, Choice& choice, FinishReason
     scheduler_.remove(choice.sequence);
     choice.sequence.restart();
     running.tell(ChoiceFinished{choice.sequence.choice(), reason, choice.text.finish(), std::move(stop_reason)});
-    if (running.open_choices() > 0) return;
-    running.tell(running.finished());
-    leave(running, word_of(reason));
+    if (running.open_choices() == 0) conclude(running, word_of(reason));
 }
 
 /// max_tokens 0: the prompt was asked for, and it has been told.
 void EngineImpl::finish_prompt_only(RunningJob& running) {
     running.choices[0]->sequence.cache_blocks();
     for (int i = 0; i < running.params().n; ++i) running.tell(ChoiceFinished{i, FinishReason::length, {}, {}});
+    for (const auto& choice : running.choices) {
+        choice->open = false;
+        scheduler_.remove(choice->sequence);
+        choice->sequence.restart();
+    }
+    conclude(running, "length");
+}
+
+void EngineImpl::conclude(RunningJob& running, std::string_view outcome) {
+    if (running.expects_revision) {
+        running.waits_after = outcome;
+        ++waiting_jobs_;
+        return;
+    }
     running.tell(running.finished());
-    leave(running, "length");
+    leave(running, outcome);
+}
+
+void EngineImpl::note_overlaps(RunningJob& running) const {
+    std::vector<NamedModule> acting;
+    for (const JobModule& module : running.job->modules) {
+        if (module.applied.weight != 0) acting.push_back({module.applied.id.name, slots_.module(module.slot)});
+    }
+    running.overlaps = module_overlaps(acting);
 }
 
 void EngineImpl::fail(RunningJob& running, Error error) {
@@ -273,6 +302,7 @@ void EngineImpl::drop_prefix_cache() {
 
 /// Frees everything the job holds and reports it; the last thing done with it.
 void EngineImpl::leave(RunningJob& running, std::string_view outcome) {
+    leave_waiting(running);
     const Finished finished = running.finished();
     EndedRequest ended;
     ended.id = running.id();

@@ -183,9 +183,7 @@ EngineStats EngineImpl::stats() const {
     return stats;
 }
 
-std::uint64_t EngineImpl::slot_bytes(const Module& module) const {
-    return ModuleSlots::bytes_needed(module, slot_dtype_);
-}
+std::uint64_t EngineImpl::slot_bytes(const Module& module) const { return slots_.bytes_for(module); }
 
 Result<SlotId> EngineImpl::install(const ModulePtr& module) {
     std::optional<SlotId> installed;

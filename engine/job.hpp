@@ -30,6 +30,9 @@ struct Job {
     std::string cache_salt;  ///< the client's; requests share cached keys and values only under the same one
     std::unique_ptr<TokenConstraint> constraint;
     ColdWord cold = ColdWord::warm;
+    /// Cold policy revise: switch_modules() makes the whole answer again, and an answer that ends before is kept open
+    /// until then, or until stop_waiting().
+    bool revise = false;
     RouteDecision route;
     int priority = 0;
     TimePoint received{};

@@ -1,6 +1,7 @@
 #include "engine/running_job.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace attune {
@@ -31,16 +32,33 @@ RunningJob::RunningJob(JobPtr taken, SequenceModules modules, std::uint64_t arri
       tokenizer(tokens_to_text),
       end_ids(end_tokens.begin(), end_tokens.end()),
       prompt_top(prompt_alternatives_of(job->sampling)),
+      expects_revision(job->revise),
       received(job->received == TimePoint{} ? now : job->received) {
     end_ids.insert(end_ids.end(), params().stop_token_ids.begin(), params().stop_token_ids.end());
     set_modules(std::move(job->modules));
+    start(arrival, std::move(modules), pool);
+}
+
+void RunningJob::start(std::uint64_t arrival, SequenceModules modules, BlockPool& pool) {
+    auto rules = expects_revision && job->constraint ? job->constraint->clone() : std::move(job->constraint);
     choices.push_back(std::make_unique<Choice>(first_sequence(*job, arrival, std::move(modules), pool), params(),
-                                               tokenizer, std::move(job->constraint)));
+                                               tokenizer, std::move(rules)));
     if (prompt_top) {
         prompt_scores.reserve(job->prompt.size());
         prompt_scores.emplace_back();  // the first token has no context to be scored in
         choices[0]->sequence.want_logits_from(0);
     }
+}
+
+void RunningJob::begin_again(std::vector<JobModule> modules, SequenceModules acting, BlockPool& pool) {
+    for (const auto& choice : choices) revised_.insert(revised_.end(), choice->served.begin(), choice->served.end());
+    const std::uint64_t arrival = choices[0]->sequence.order().arrival;
+    choices.clear();
+    prompt_scores.clear();
+    prompt_told = false;
+    expects_revision = false;
+    set_modules(std::move(modules));
+    start(arrival, std::move(acting), pool);
 }
 
 Choice* RunningJob::open_choice(int index) {
@@ -107,6 +125,7 @@ std::string RunningJob::weights_in_words() const {
 
 int RunningJob::completion_tokens() const {
     int tokens = 0;
+    for (const ServedEntry& entry : revised_) tokens += entry.tokens;
     for (const auto& choice : choices) tokens += choice->generated_tokens();
     return tokens;
 }
@@ -116,6 +135,8 @@ Finished RunningJob::finished() const {
     out.usage = {prompt_tokens(), completion_tokens(), cached_tokens};
     for (int i = 0; i < params().n; ++i) {
         const auto index = static_cast<std::size_t>(i);
+        std::ranges::copy_if(revised_, std::back_inserter(out.served),
+                             [i](const ServedEntry& entry) { return entry.choice == i; });
         if (index < choices.size() && !choices[index]->served.empty()) {
             const auto& served = choices[index]->served;
             out.served.insert(out.served.end(), served.begin(), served.end());
@@ -124,6 +145,7 @@ Finished RunningJob::finished() const {
         }
     }
     out.apply = apply.value_or(ApplyMode::batched);
+    out.overlaps = overlaps;
     if (started) out.queue_ms = milliseconds_between(received, *started);
     if (first_token) out.ttft_ms = milliseconds_between(received, *first_token);
     return out;

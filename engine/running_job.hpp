@@ -46,6 +46,10 @@ public:
     /// `module "a"`, `modules "a", "b"` or `the base model`, for error messages.
     std::string weights_in_words() const;
 
+    /// The first answer becomes a line of the record, and choices[0] starts over under `modules`.
+    void begin_again(std::vector<JobModule> modules, SequenceModules acting, BlockPool& pool);
+
+    /// Of all answers.
     int completion_tokens() const;
     Finished finished() const;
 
@@ -64,7 +68,10 @@ public:
         std::vector<JobModule> modules;
         SequenceModules acting;
     };
-    std::optional<Switch> waiting_switch;  ///< until the prompt is scored by its first weights
+    std::optional<Switch> waiting_switch;    ///< until the prompt is scored by its first weights
+    bool expects_revision = false;           ///< an answer that ends is kept open for it
+    std::optional<std::string> waits_after;  ///< its outcome, when its answer has ended and waits for its revision
+    std::vector<ModuleOverlap> overlaps;     ///< of the modules that act now
 
     TimePoint received;
     std::optional<TimePoint> started;
@@ -78,7 +85,10 @@ public:
     void forget_prompt_scores();
 
 private:
+    void start(std::uint64_t arrival, SequenceModules modules, BlockPool& pool);
+
     std::vector<AppliedModule> applied_;
+    std::vector<ServedEntry> revised_;  // of the answer that was made again, by choice
 };
 
 }  // namespace attune

@@ -19,6 +19,15 @@ std::string_view apply_word(ApplyMode mode) {
     return "batched";
 }
 
+void append_names(std::string& out, const std::vector<std::string>& names) {
+    out += '[';
+    for (const auto& name : names) {
+        if (&name != &names.front()) out += ',';
+        append_json_string(out, name);
+    }
+    out += ']';
+}
+
 std::string usage_object(const Usage& usage) {
     std::string out = R"({"prompt_tokens":)";
     append_json_number(out, std::int64_t{usage.prompt_tokens});
@@ -50,15 +59,38 @@ void append_applied_modules(std::string& out, const std::vector<AppliedModule>& 
     out += ']';
 }
 
-void append_route(std::string& out, const RouteDecision& route) {
+std::string revision_fields(const Revised& event, const std::vector<int>& choices) {
+    std::string out = R"("base_tokens":)";
+    append_json_number(out, std::int64_t{event.base_tokens});
+    out += R"(,"modules":)";
+    append_applied_modules(out, event.modules);
+    out += R"(,"indexes":[)";
+    for (const int choice : choices) {
+        if (out.back() != '[') out += ',';
+        append_json_number(out, std::int64_t{choice});
+    }
+    return out + ']';
+}
+
+void append_route(std::string& out, const RouteDecision& route, const std::vector<ModuleOverlap>& overlaps) {
     out += R"({"rule":)";
     append_json_string(out, route.rule);
-    out += R"(,"modules":[)";
-    for (const auto& name : route.modules) {
-        if (&name != &route.modules.front()) out += ',';
-        append_json_string(out, name);
+    out += R"(,"modules":)";
+    append_names(out, route.modules);
+    if (!overlaps.empty()) out += R"(,"overlaps":[)";
+    for (const auto& overlap : overlaps) {
+        if (&overlap != &overlaps.front()) out += ',';
+        out += R"({"modules":)";
+        append_names(out, overlap.modules);
+        if (!overlap.layers.empty()) {
+            out += R"(,"layers":)";
+            append_json_string(out, overlap.layers);
+        }
+        out += R"(,"projections":)";
+        append_names(out, overlap.projections);
+        out += '}';
     }
-    out += ']';
+    if (!overlaps.empty()) out += ']';
     const auto add = [&](const char* key, const std::string& value) {
         if (value.empty()) return;
         out.append(",\"").append(key).append("\":");
@@ -167,7 +199,7 @@ std::string AnswerRecord::attune_json() const {
         ttft_ms = first ? record.finished.ttft_ms : std::min(ttft_ms, record.finished.ttft_ms);
     }
     std::string out = R"({"route":)";
-    append_route(out, route());
+    append_route(out, route(), prompts_.front().finished.overlaps);
     out += R"(,"cold":")";
     out += cold_word(cold());
     out += R"(","apply":")";

@@ -52,6 +52,8 @@ private:
 
 /// `[{"name":…,"generation":…,"weight":…}]`
 void append_applied_modules(std::string& out, const std::vector<AppliedModule>& modules);
-void append_route(std::string& out, const RouteDecision& route);
+/// `"base_tokens":…,"modules":[…],"indexes":[…]`: what a `revision` says; the indexes are those of the choices.
+std::string revision_fields(const Revised& event, const std::vector<int>& choices);
+void append_route(std::string& out, const RouteDecision& route, const std::vector<ModuleOverlap>& overlaps = {});
 
 }  // namespace attune

@@ -79,6 +79,19 @@ bool BodyAnswer::grow(std::uint64_t bytes) {
     return !error_;
 }
 
+/// Only the second text is told; the record counts both.
+void BodyAnswer::handle(std::size_t prompt, const Revised&) {
+    const int copies = endpoint_ == Endpoint::chat ? 1 : choices_per_prompt_;
+    if (prompt_logprobs_[prompt] != "null")
+        bytes_ -= prompt_logprobs_[prompt].size() * static_cast<std::uint64_t>(copies);
+    prompt_logprobs_[prompt] = "null";
+    for (int j = 0; j < choices_per_prompt_; ++j) {
+        Choice& choice = choice_at(prompt, j);
+        bytes_ -= choice.bytes();
+        choice = Choice{std::make_unique<PlainOutputParser>(), {}, {}, {}, {}, {}};
+    }
+}
+
 void BodyAnswer::handle(std::size_t prompt, const ChoiceFinished& event) {
     Choice& choice = choice_at(prompt, event.choice);
     add(choice, choice.parser->finish(event.text));

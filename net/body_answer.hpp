@@ -46,6 +46,7 @@ private:
     void handle(std::size_t prompt, const PromptEvent& event);
     void handle(std::size_t prompt, const TokenEvent& event);
     void handle(std::size_t, const Switched&) {}
+    void handle(std::size_t prompt, const Revised& event);
     void handle(std::size_t prompt, const ChoiceFinished& event);
     void handle(std::size_t prompt, const Finished& event);
     void handle(std::size_t prompt, const Failed& event);

@@ -29,6 +29,11 @@ public:
     void on_admitted() override { is_admitted_ = true; }
     void on_chunk(std::string_view chunk) override { frame(chunk); }
     void on_switched(const Switched&) override {}  // the record on the last chunk tells of it
+    void on_revised(const Revised& event, const std::vector<int>& choices) override {
+        frames_ += "event: revision\n";
+        // The official clients read every event as a chunk: this one has no choices.
+        frame(R"({"object":"attune.revision",)" + revision_fields(event, choices) + R"(,"choices":[]})");
+    }
     void on_finished() override { frame("[DONE]"); }
     void on_failed(const Error& error) override {
         error_ = for_client(error);

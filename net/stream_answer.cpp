@@ -103,8 +103,28 @@ void StreamAnswer::completion_token(int index, const TokenEvent& event) {
 
 void StreamAnswer::handle(std::size_t, const Switched& event) { listener_.on_switched(event); }
 
+void StreamAnswer::handle(std::size_t prompt, const Revised& event) {
+    std::vector<int> begun_again;
+    for (int number = 0; number < choices_per_prompt_; ++number) {
+        const int index = index_of(prompt, number);
+        Choice& choice = choices_[static_cast<std::size_t>(index)];
+        if (choice.ended) ++open_choices_;
+        choice = Choice{std::make_unique<PlainOutputParser>(), {}};
+        begun_again.push_back(index);
+    }
+    // The last choice's end was held back for `attune`. It is void if it was one of these, and not the last otherwise.
+    if (!held_.empty()) {
+        chunk_ = std::move(held_);
+        held_.clear();
+        const bool is_void = held_choice_ / choices_per_prompt_ == static_cast<int>(prompt);
+        if (!is_void) send_chunk();
+    }
+    listener_.on_revised(event, begun_again);
+}
+
 void StreamAnswer::handle(std::size_t prompt, const ChoiceFinished& event) {
     const int index = index_of(prompt, event.choice);
+    choices_[static_cast<std::size_t>(index)].ended = true;
     if (endpoint_ == Endpoint::chat) {
         start_chat_choice(index);
         begin_chunk(index);
@@ -117,10 +137,12 @@ void StreamAnswer::handle(std::size_t prompt, const ChoiceFinished& event) {
         chunk_ += R"(,"logprobs":null)";
     }
     end_choice(&event);
-    if (--open_choices_ > 0)
+    if (--open_choices_ > 0) {
         send_chunk();
-    else
+    } else {
         held_ = std::move(chunk_);
+        held_choice_ = index;
+    }
     finish_if_complete();
 }
 

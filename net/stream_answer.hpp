@@ -14,8 +14,8 @@
 
 namespace attune {
 
-/// What a door does with a streamed answer; called from StreamAnswer::take(), in this order: admitted, chunks and
-/// switches, then one of finished and failed. A failure may also come first.
+/// What a door does with a streamed answer; called from StreamAnswer::take(), in this order: admitted, chunks,
+/// switches and revisions, then one of finished and failed. A failure may also come first.
 class AnswerListener {
 public:
     virtual ~AnswerListener() = default;
@@ -23,6 +23,8 @@ public:
     /// One OpenAI chunk as JSON; the view is gone after the call.
     virtual void on_chunk(std::string_view chunk) = 0;
     virtual void on_switched(const Switched& event) = 0;
+    /// These choices (their indexes in the chunks) begin again: what was told of them is void.
+    virtual void on_revised(const Revised& event, const std::vector<int>& choices) = 0;
     virtual void on_finished() = 0;
     virtual void on_failed(const Error& error) = 0;
 };
@@ -44,12 +46,14 @@ private:
         std::unique_ptr<OutputParser> parser;
         CompletionLogprobs logprobs;
         bool started = false;  ///< chat: the role chunk is out
+        bool ended = false;
     };
 
     void handle(std::size_t prompt, const Admitted& event);
     void handle(std::size_t prompt, const PromptEvent& event);
     void handle(std::size_t prompt, const TokenEvent& event);
     void handle(std::size_t prompt, const Switched& event);
+    void handle(std::size_t prompt, const Revised& event);
     void handle(std::size_t prompt, const ChoiceFinished& event);
     void handle(std::size_t prompt, const Finished& event);
     void handle(std::size_t prompt, const Failed& event);
@@ -82,6 +86,7 @@ private:
     std::string head_;  ///< what every chunk begins with, up to `"choices":`
     std::string chunk_;
     std::string held_;  ///< the last choice's end, without its closing brace
+    int held_choice_ = 0;
     std::vector<std::pair<std::size_t, OutputEvent>> early_;
     int open_choices_;
     bool over_ = false;

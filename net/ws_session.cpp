@@ -76,6 +76,9 @@ public:
         append_applied_modules(message, event.modules);
         session_.send(message + '}');
     }
+    void on_revised(const Revised& event, const std::vector<int>& choices) override {
+        session_.send(message_head("revision", id_) + ',' + revision_fields(event, choices) + '}');
+    }
     void on_finished() override {
         session_.send(message_head("done", id_) + R"(,"usage":)" + answer_.record().usage_json() + R"(,"attune":)" +
                       answer_.record().attune_json() + '}');

@@ -36,8 +36,10 @@ struct ModuleStatus {
     bool pinned = false;
     int leases = 0;
     std::optional<std::string> last_error;
-    std::string owner;         ///< empty: everyone's
-    std::int64_t created = 0;  ///< Unix seconds when the name appeared
+    std::string owner;                         ///< empty: everyone's
+    std::int64_t created = 0;                  ///< Unix seconds when the name appeared
+    std::vector<WeightedModule> members = {};  ///< of a composition; its tier is its coldest member's
+    std::optional<Combine> combine = {};       ///< of a composition
 };
 
 struct LoadModuleRequest {

@@ -82,6 +82,13 @@ struct Switched {
     std::vector<AppliedModule> modules;
 };
 
+/// The answer begins again, made by `modules` (cold policy revise): all that was told of it is void but its Admitted,
+/// and choices that had ended are open.
+struct Revised {
+    int base_tokens = 0;  ///< tokens the base made, over all choices
+    std::vector<AppliedModule> modules;
+};
+
 struct ChoiceFinished {
     int choice = 0;
     FinishReason reason = FinishReason::stop;
@@ -95,6 +102,14 @@ struct Usage {
     int cached_tokens = 0;
 };
 
+/// Where several of a request's modules act on the same thing.
+struct ModuleOverlap {
+    std::vector<std::string> modules;
+    std::string layers;                    ///< 0-based and inclusive, "0-11" or "2,5-7"; empty: outside of the layers
+    std::vector<std::string> projections;  ///< q_proj, ..., `state` for a layer's output, embed_tokens, norm, ...
+    friend bool operator==(const ModuleOverlap&, const ModuleOverlap&) = default;
+};
+
 /// Last event of an admitted request.
 struct Finished {
     Usage usage;
@@ -102,6 +117,7 @@ struct Finished {
     ApplyMode apply = ApplyMode::batched;
     double queue_ms = 0;
     double ttft_ms = 0;
+    std::vector<ModuleOverlap> overlaps = {};  ///< of the modules that acted last
 };
 
 /// Last event of a request that failed, before or after admission.
@@ -109,6 +125,7 @@ struct Failed {
     Error error;
 };
 
-using OutputEvent = std::variant<Admitted, PromptEvent, TokenEvent, Switched, ChoiceFinished, Finished, Failed>;
+using OutputEvent =
+    std::variant<Admitted, PromptEvent, TokenEvent, Switched, Revised, ChoiceFinished, Finished, Failed>;
 
 }  // namespace attune

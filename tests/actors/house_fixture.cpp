@@ -142,6 +142,7 @@ ModuleFiles HouseFixture::fake_files() {
         module->id = ModuleId{name, source.generation};
         module->kind = "lora";
         module->host_bytes = source.bytes;
+        if (settings.modules.swap == "strict") module->swap = std::make_shared<const SwapFacts>(source.swap);
         if (!source.chat_template.empty())
             module->text = std::make_shared<ModuleText>(ModuleText{
                 {source.chat_template, std::nullopt, {}}, std::make_shared<FakeTemplate>(source.chat_template)});

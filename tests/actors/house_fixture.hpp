@@ -5,6 +5,7 @@
 #include "actors/interfaces.hpp"
 #include "actors/router_gateway.hpp"
 #include "actors/supervisor.hpp"
+#include "engine/module/hotswap.hpp"
 #include "support/fake_engine.hpp"
 #include "support/fake_tokenizer.hpp"
 
@@ -16,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attune {
@@ -28,6 +30,10 @@ public:
         if (auto* admitted_event = std::get_if<Admitted>(&event)) admitted = std::move(*admitted_event);
         if (auto* token = std::get_if<TokenEvent>(&event)) text += token->text;
         if (auto* switched_event = std::get_if<Switched>(&event)) switched = std::move(*switched_event);
+        if (auto* revised_event = std::get_if<Revised>(&event)) {
+            revised = std::move(*revised_event);
+            first_text = std::exchange(text, {});
+        }
         if (auto* finished_event = std::get_if<Finished>(&event)) {
             finished = std::move(*finished_event);
             ++ends;
@@ -46,7 +52,9 @@ public:
     std::optional<Switched> switched;
     std::optional<Finished> finished;
     std::optional<Error> error;
+    std::optional<Revised> revised;
     std::string text;
+    std::string first_text;  ///< what a revision made void
     int ends = 0;
     int after_end = 0;
 };
@@ -67,7 +75,8 @@ struct FakeSource {
     std::vector<WeightedModule> members = {};
     Combine combine = Combine::sequence;
     std::vector<Requirement> needs = {};
-    bool inspected = true;  ///< false: the look at its headers missed the template
+    bool inspected = true;                 ///< false: the look at its headers missed the template
+    SwapFacts swap = {"LORA", {}, {"q"}};  ///< for modules.swap = strict
 };
 
 /// Writes its name and nothing else, so that a prompt's length tells whose template wrote it.

@@ -187,13 +187,6 @@ TEST_CASE_METHOD(RouterFixture, "upgrade: a module that is ready before the prom
     check_idle();
 }
 
-TEST_CASE_METHOD(RouterFixture, "revise is served as upgrade and says so", "[actors][router]") {
-    start();
-    hold_loads(true);
-    const Seen seen = ask(with_policy(ColdPolicy::revise, 2));
-    CHECK(seen->admitted->cold == ColdWord::upgrade);
-}
-
 TEST_CASE_METHOD(RouterFixture, "a module in host memory is warm: its request waits for the install only",
                  "[actors][router]") {
     device_bytes = 100;

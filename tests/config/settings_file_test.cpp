@@ -147,8 +147,7 @@ TEST_CASE("a value outside of its range is refused with the range", "[config][se
 }
 
 TEST_CASE("a value of the contract that is not offered yet is told apart from a wrong one", "[config][settings]") {
-    for (const std::string text :
-         {"[model]\ndtype = \"int8\"", "[cold]\npolicy = \"revise\"", "[modules]\nswap = \"strict\""}) {
+    for (const std::string text : {"[model]\ndtype = \"int8\""}) {
         INFO(text);
         const auto settings = parsed(text);
         REQUIRE_FALSE(settings);

@@ -9,10 +9,16 @@ namespace {
 struct Listener final : AnswerListener {
     std::vector<std::string> steps;  ///< "admitted", "finished", …
     std::vector<boost::json::value> chunks;
+    std::size_t told_before = 0;  ///< chunks at the last revision
 
     void on_admitted() override { steps.emplace_back("admitted"); }
     void on_chunk(std::string_view chunk) override { chunks.push_back(parsed(std::string(chunk))); }
     void on_switched(const Switched&) override { steps.emplace_back("switched"); }
+    void on_revised(const Revised&, const std::vector<int>& choices) override {
+        steps.emplace_back("revised");
+        for (const int choice : choices) steps.back() += " " + std::to_string(choice);
+        told_before = chunks.size();
+    }
     void on_finished() override { steps.emplace_back("finished"); }
     void on_failed(const Error& error) override { steps.push_back("failed: " + error.message); }
 };
@@ -276,6 +282,122 @@ TEST_CASE("modules that nobody vouches for are marked", "[net][answer]") {
     const auto json = parsed(record.attune_json());
     CHECK(at(json, "/served/0/modules/0/unverified") == true);
     CHECK(text_at(json, "/apply") == "merged");
+}
+
+Revised revision() { return Revised{2, {applied("legal")}}; }
+
+TEST_CASE("a revised stream begins again after the revision, its end told once", "[net][answer][revise]") {
+    for (const auto endpoint : {Endpoint::chat, Endpoint::completions}) {
+        Listener out;
+        ApiRequest request = request_for(endpoint);
+        request.include_usage = true;
+        StreamAnswer stream(request, "i", 0, out);
+        stream.take(0, admitted(ColdWord::revise));
+        stream.take(0, token("ba"));
+        stream.take(0, token("se"));
+        stream.take(0, ended(FinishReason::stop));
+        const std::size_t before = out.chunks.size();
+        stream.take(0, revision());
+        CHECK(out.steps.back() == "revised 0");
+        CHECK(out.chunks.size() == before);  // the end that was held back is void
+        stream.take(0, token("new"));
+        stream.take(0, ended(FinishReason::length));
+        stream.take(0, finished(5, 2, 1));
+        const bool is_chat = endpoint == Endpoint::chat;
+        REQUIRE(out.chunks.size() == before + (is_chat ? 4 : 3));
+        if (is_chat) CHECK(text_at(out.chunks[before], "/choices/0/delta/role") == "assistant");
+        const auto& text = out.chunks[before + (is_chat ? 1 : 0)];
+        CHECK(text_at(text, is_chat ? "/choices/0/delta/content" : "/choices/0/text") == "new");
+        int ends = 0;
+        for (const auto& chunk : out.chunks)
+            for (const auto& choice : at(chunk, "/choices").as_array())
+                ends += !choice.as_object().at("finish_reason").is_null();
+        CHECK(ends == 1);
+        const auto& last = out.chunks[out.chunks.size() - 2];
+        CHECK(text_at(last, "/choices/0/finish_reason") == "length");
+        CHECK(text_at(last, "/attune/cold") == "revise");
+        CHECK(int_at(last, "/attune/served/0/tokens") == 2);
+        CHECK(int_at(last, "/attune/served/1/tokens") == 1);
+        CHECK(int_at(out.chunks.back(), "/usage/completion_tokens") == 3);
+        CHECK(stream.is_over());
+    }
+}
+
+TEST_CASE("a revision reopens the choices of its own prompt only", "[net][answer][revise]") {
+    Listener out;
+    StreamAnswer stream(request_for(Endpoint::completions, 2, 2), "i", 0, out);
+    stream.take(0, admitted(ColdWord::revise));
+    stream.take(1, admitted(ColdWord::revise));
+    stream.take(0, ended(FinishReason::stop, 0));
+    stream.take(0, ended(FinishReason::stop, 1));
+    stream.take(1, ended(FinishReason::stop, 0));
+    stream.take(1, ended(FinishReason::length, 1));  // the last of all: held back
+    CHECK(out.chunks.size() == 3);
+    stream.take(0, revision());
+    CHECK(out.steps.back() == "revised 0 1");
+    REQUIRE(out.chunks.size() == 4);  // the other prompt's end is not the last any more
+    CHECK(int_at(out.chunks[3], "/choices/0/index") == 3);
+    CHECK_FALSE(has(out.chunks[3], "attune"));
+    stream.take(1, finished(5, 0));
+    stream.take(0, ended(FinishReason::stop, 0));
+    stream.take(0, ended(FinishReason::stop, 1));
+    stream.take(0, finished(5, 0));
+    REQUIRE(out.chunks.size() == 6);
+    CHECK(has(out.chunks[5], "attune"));
+    CHECK(stream.is_over());
+}
+
+TEST_CASE("an unstreamed revised answer holds the second text only and counts both", "[net][answer][revise]") {
+    for (const auto endpoint : {Endpoint::chat, Endpoint::completions}) {
+        const bool is_chat = endpoint == Endpoint::chat;
+        ApiRequest request = request_for(endpoint, 1, 2);
+        request.logprobs = true;
+        request.prompt_logprobs = true;
+        request.echo = !is_chat;
+        BodyAnswer body(request, "i", 0, 2000);
+        body.take(0, admitted(ColdWord::revise));
+        const PromptEvent prompt{"p", {1}, {std::nullopt}, {"p"}};
+        body.take(0, prompt);
+        for (int choice = 0; choice < 2; ++choice) {
+            TokenEvent scored = token(std::string(700, 'b'), choice);
+            scored.scores = TokenScores{{5, -0.5F, 1, "b"}, {}};
+            body.take(0, scored);
+            body.take(0, ended(FinishReason::stop, choice));
+        }
+        CHECK_FALSE(body.is_over());
+        body.take(0, revision());
+        body.take(0, prompt);
+        for (int choice = 0; choice < 2; ++choice) {
+            body.take(0, token(std::string(700, 'n'), choice));  // beyond the limit if the first still counted
+            body.take(0, ended(FinishReason::length, choice));
+        }
+        body.take(0, finished(1, 2, 2));
+        REQUIRE_FALSE(body.error());
+        REQUIRE(body.is_over());
+        const auto json = parsed(body.body());
+        for (const char* index : {"0", "1"}) {
+            const std::string choice = std::string("/choices/") + index;
+            const std::string text = text_at(json, (choice + (is_chat ? "/message/content" : "/text")).c_str());
+            CHECK(text == (is_chat ? "" : "p") + std::string(700, 'n'));
+            CHECK(text_at(json, (choice + "/finish_reason").c_str()) == "length");
+        }
+        CHECK(int_at(json, "/usage/completion_tokens") == 4);
+        CHECK(text_at(json, "/attune/cold") == "revise");
+        CHECK(body.record().served_word() == "mixed");
+    }
+}
+
+TEST_CASE("overlaps of the modules stand in the route", "[net][answer]") {
+    Listener out;
+    StreamAnswer stream(request_for(Endpoint::completions), "i", 0, out);
+    stream.take(0, admitted());
+    stream.take(0, ended());
+    Finished last = finished(5, 0, 1);
+    last.overlaps = {{{"a", "b"}, "0-29", {"q_proj", "v_proj"}}, {{"a", "b"}, "", {"lm_head"}}};
+    stream.take(0, last);
+    CHECK(at(out.chunks.back(), "/attune/route") == parsed(R"({"rule":"explicit","modules":[],"overlaps":[
+        {"modules":["a","b"],"layers":"0-29","projections":["q_proj","v_proj"]},
+        {"modules":["a","b"],"projections":["lm_head"]}]})"));
 }
 
 }  // namespace

@@ -79,6 +79,30 @@ TEST_CASE_METHOD(NetFixture, "events of a stream go out as they come", "[net][ht
     CHECK(gateway.unclaimed_cancels() == 0);
 }
 
+TEST_CASE_METHOD(NetFixture, "a stream that asked for revise gets an event of that name before the second answer",
+                 "[net][http][generate][revise]") {
+    auto http = client();
+    http.send_request("POST", "/v1/completions",
+                      R"({"model":"base-model","prompt":"hi","stream":true,"attune":{"cold":"revise"}})");
+    const auto job = gateway.wait_submitted();
+    job.sink->push(admitted(ColdWord::revise));
+    CHECK(http.read_head().header("attune-cold") == "revise");
+    job.sink->push(token("first"));
+    CHECK(text_at(parsed(http.read_event()), "/choices/0/text") == "first");
+    job.sink->push(Revised{1, {applied("legal")}});
+    const auto revision = parsed(http.read_event("revision"));
+    CHECK(text_at(revision, "/modules/0/name") == "legal");
+    CHECK(int_at(revision, "/base_tokens") == 1);
+    CHECK(at(revision, "/indexes") == parsed("[0]"));
+    CHECK(at(revision, "/choices") == parsed("[]"));
+    job.sink->push(token("second"));
+    CHECK(text_at(parsed(http.read_event()), "/choices/0/text") == "second");
+    job.sink->push(ended());
+    job.sink->push(finished(5, 1, 1));
+    CHECK(text_at(parsed(http.read_event()), "/attune/cold") == "revise");
+    CHECK(http.read_event() == "[DONE]");
+}
+
 TEST_CASE_METHOD(NetFixture, "usage is the last chunk before [DONE], only when asked for", "[net][http][generate]") {
     auto http = client();
     for (const bool wanted : {true, false}) {

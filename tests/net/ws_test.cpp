@@ -48,6 +48,31 @@ TEST_CASE_METHOD(NetFixture, "a WebSocket request is accepted, told in chunks an
     CHECK(text_at(done, "/attune/served/1/modules/0/name") == "legal");
 }
 
+TEST_CASE_METHOD(NetFixture, "a WebSocket request is told that its text so far is void", "[net][ws][revise]") {
+    WsClient socket(port());
+    socket.send(request("r1", R"(,"attune":{"cold":"revise"})"));
+    const auto job = gateway.wait_submitted();
+    CHECK(job.request.cold == ColdPolicy::revise);
+    job.sink->push(admitted(ColdWord::revise));
+    CHECK(text_at(socket.read_message(), "/cold") == "revise");
+    job.sink->push(token("a"));
+    CHECK(type_of(socket.read_message()) == "chunk");
+    job.sink->push(ended());
+    job.sink->push(Revised{1, {applied("legal", 0.5)}});
+    const auto revision = socket.read_message();
+    CHECK(type_of(revision) == "revision");
+    CHECK(text_at(revision, "/id") == "r1");
+    CHECK(int_at(revision, "/base_tokens") == 1);
+    CHECK(text_at(revision, "/modules/0/name") == "legal");
+    CHECK(at(revision, "/indexes") == parsed("[0]"));
+    job.sink->push(token("b"));
+    CHECK(text_at(socket.read_message(), "/data/choices/0/text") == "b");
+    job.sink->push(ended());
+    job.sink->push(finished(5, 1, 1));
+    CHECK(text_at(socket.read_message(), "/data/choices/0/finish_reason") == "stop");
+    CHECK(type_of(socket.read_message()) == "done");
+}
+
 TEST_CASE_METHOD(NetFixture, "requests of one WebSocket run side by side under their ids", "[net][ws]") {
     WsClient socket(port());
     socket.send(request("a"));

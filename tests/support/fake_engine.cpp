@@ -71,12 +71,22 @@ void FakeEngine::add(JobPtr job) {
     job->sink->push(Admitted{job->cold, job->route, static_cast<int>(job->prompt.size())});
     const RequestId id = job->id;
     if (running_.contains(id)) broken_rules.push_back("one request was added twice");
-    running_[id].job = std::move(job);
+    Running& added = running_[id];
+    added.job = std::move(job);
+    added.expects_revision = added.job->revise;
+}
+
+bool FakeEngine::has_work() const {
+    return !ended_.empty() || !std::ranges::all_of(running_, [](const auto& one) { return one.second.waits; });
 }
 
 void FakeEngine::finish(Running& request, FinishReason reason) {
     const Job& job = *request.job;
-    job.sink->push(ChoiceFinished{0, reason, {}, {}});
+    if (!request.waits) job.sink->push(ChoiceFinished{0, reason, {}, {}});
+    if (request.expects_revision && reason != FinishReason::cancelled) {
+        request.waits = true;
+        return;
+    }
     Finished finished;
     finished.usage.prompt_tokens = static_cast<int>(job.prompt.size());
     finished.usage.completion_tokens = request.made;
@@ -110,6 +120,7 @@ StepReport FakeEngine::step() {
     }
     std::vector<RequestId> done;
     for (auto& [id, request] : running_) {
+        if (request.waits) continue;
         std::vector<AppliedModule> applied;
         std::string text;
         for (const JobModule& module : request.job->modules) {
@@ -130,9 +141,9 @@ StepReport FakeEngine::step() {
         ++report.generated;
         ++report.rows;
         request.job->sink->push(TokenEvent{0, 65, text.empty() ? "." : text, false, {}});
-        if (request.made >= request.job->sampling.max_tokens.value_or(1)) {
+        if (request.made - request.before >= request.job->sampling.max_tokens.value_or(1)) {
             finish(request, FinishReason::length);
-            done.push_back(id);
+            if (!request.waits) done.push_back(id);
         }
     }
     for (const RequestId id : done) running_.erase(id);
@@ -186,14 +197,24 @@ void FakeEngine::remove(SlotId slot) {
 
 bool FakeEngine::switch_modules(RequestId id, std::vector<JobModule> modules) {
     const auto found = running_.find(id);
-    if (found == running_.end() || refuses_switch) return false;
+    if (found == running_.end()) return false;
+    if (refuses_switch) {
+        stop_waiting(id);
+        return false;
+    }
     ++switches;
     note_owners(modules);
-    Switched event;
-    event.base_tokens = found->second.made;
-    for (const JobModule& module : modules) event.modules.push_back(module.applied);
-    found->second.job->modules = std::move(modules);
-    found->second.job->sink->push(std::move(event));
+    Running& request = found->second;
+    std::vector<AppliedModule> applied;
+    for (const JobModule& module : modules) applied.push_back(module.applied);
+    request.job->modules = std::move(modules);
+    if (request.job->revise) {
+        request.before = request.made;
+        request.expects_revision = request.waits = false;
+        request.job->sink->push(Revised{request.made, std::move(applied)});
+    } else {
+        request.job->sink->push(Switched{request.made, std::move(applied)});
+    }
     return true;
 }
 
@@ -214,6 +235,16 @@ Result<void> FakeEngine::restore_base(const std::vector<std::size_t>& tensors, T
         running_.erase(found);
     }
     return {};
+}
+
+void FakeEngine::stop_waiting(RequestId id) {
+    const auto found = running_.find(id);
+    if (found == running_.end()) return;
+    Running& request = found->second;
+    request.expects_revision = false;
+    if (!request.waits) return;
+    finish(request, FinishReason::length);
+    running_.erase(found);
 }
 
 }  // namespace attune

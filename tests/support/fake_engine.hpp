@@ -57,12 +57,15 @@ public:
     void add(JobPtr job) override;
     void cancel(RequestId id) override;
     StepReport step() override;
-    bool has_work() const override { return !running_.empty() || !ended_.empty(); }
+    bool has_work() const override;
+    bool has_job(RequestId id) const override { return running_.contains(id); }
     Result<SlotId> install(const ModulePtr& module) override;
     void remove(SlotId slot) override;
+    Result<std::string> prepare_slots(int, std::string_view) override { return std::string(); }
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override { ++cache_drops; }
     Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) override;
+    void stop_waiting(RequestId id) override;
 
     // What tests look at and set.
     std::shared_ptr<FakeAudit> fake_audit() const { return audit_; }
@@ -91,6 +94,9 @@ private:
     struct Running {
         JobPtr job;
         int made = 0;
+        int before = 0;  ///< of `made`, by the answer that was made again
+        bool expects_revision = false;
+        bool waits = false;  ///< its answer has ended and expects its revision
         std::vector<ServedEntry> served;
     };
     void finish(Running& request, FinishReason reason);

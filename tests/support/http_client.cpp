@@ -164,7 +164,7 @@ std::string HttpClient::read_chunk() {
     return chunk;
 }
 
-std::string HttpClient::read_event() {
+std::string HttpClient::read_event(std::string_view name) {
     std::size_t end = events_.find("\n\n");
     while (end == std::string::npos && !body_ended_) {
         const std::string chunk = read_chunk();
@@ -175,8 +175,9 @@ std::string HttpClient::read_event() {
     if (end == std::string::npos) return {};
     const std::string event = events_.substr(0, end);
     events_.erase(0, end + 2);
-    if (event.rfind("data: ", 0) != 0) throw std::runtime_error("no data event: " + event);
-    return event.substr(6);
+    const std::string head = (name.empty() ? "" : "event: " + std::string(name) + '\n') + "data: ";
+    if (event.rfind(head, 0) != 0) throw std::runtime_error("another event was expected: " + event);
+    return event.substr(head.size());
 }
 
 bool HttpClient::is_closed_by_server() {

@@ -41,8 +41,8 @@ public:
     Reply read_reply(bool is_head = false);
     /// Status line and headers; the body is left.
     Reply read_head();
-    /// The data of the next server-sent event; empty at the end of the body.
-    std::string read_event();
+    /// The data of the next server-sent event; empty at the end of the body. One that has a name must be expected.
+    std::string read_event(std::string_view name = {});
     /// Exactly that many bytes.
     std::string read_bytes(std::size_t count);
     /// Whether the server has closed: reads and drops what still comes.

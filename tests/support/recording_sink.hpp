@@ -12,7 +12,13 @@ namespace attune {
 /// Keeps every event and answers what a test wants to know of them.
 class RecordingSink final : public TokenSink {
 public:
-    void push(OutputEvent event) override { events.push_back(std::move(event)); }
+    void push(OutputEvent event) override {
+        if (std::holds_alternative<Revised>(event)) {
+            before_revision = std::move(events);
+            events.assign(1, before_revision.front());  // Admitted stays
+        }
+        events.push_back(std::move(event));
+    }
 
     template <class Event>
     std::vector<Event> all() const {
@@ -66,6 +72,7 @@ public:
     }
 
     std::vector<OutputEvent> events;
+    std::vector<OutputEvent> before_revision;  ///< what a revision made void
 };
 
 }  // namespace attune
