@@ -54,8 +54,8 @@ ColdPolicy CacheManagerState::policy_for(const LeaseAsk& ask, const Lease& lease
 }
 
 /// The set that `asked` stands for, in the order it acts in.
-Result<void> CacheManagerState::fill(Lease& lease, const std::vector<WeightedModule>& asked,
-                                     const Caller& caller) const {
+Result<void> CacheManagerState::fill(Lease& lease, const LeaseAsk& ask) const {
+    const Caller& caller = ask.caller;
     const auto look = [&](const std::string& wanted) -> Result<KnownModule> {
         const NamePtr entry = find(wanted, caller);
         if (!entry) return unknown_module(wanted);
@@ -64,7 +64,7 @@ Result<void> CacheManagerState::fill(Lease& lease, const std::vector<WeightedMod
         return KnownModule{entry->found.header ? &*entry->found.header : nullptr,
                            entry->copy ? entry->copy->module->id.generation : ""};
     };
-    auto resolved = resolve_modules(asked, core->settings.limits.modules, look);
+    auto resolved = resolve_modules(ask.modules, core->settings.limits.modules, look, ask.combine);
     if (!resolved) return resolved.error();
     for (const WeightedModule& module : resolved->modules)
         lease.parts.push_back(Lease::Part{find(module.name, caller), module.weight, nullptr, nullptr});
@@ -87,7 +87,7 @@ Result<void> CacheManagerState::check_generations(const Lease& lease) const {
 void CacheManagerState::lease(const LeaseAsk& ask) {
     const LeasePtr lease = new_lease(ask.id);
     Names hits;
-    if (auto known = fill(*lease, ask.modules, ask.caller); !known) return fail(lease, known.error());
+    if (auto known = fill(*lease, ask); !known) return fail(lease, known.error());
     for (const Lease::Part& part : lease->parts) {
         hits.list.push_back(part.name->name());
         lease->own_template = lease->own_template || (part.weight != 0 && part.name->own_template());
@@ -112,7 +112,7 @@ void CacheManagerState::lease(const LeaseAsk& ask) {
 /// A lease that is not taken: the names are there for the caller, none has failed, and the set could fit.
 Result<void> CacheManagerState::check(const LeaseAsk& ask) {
     const LeasePtr lease = new_lease(ask.id);
-    if (auto known = fill(*lease, ask.modules, ask.caller); !known) return known;
+    if (auto known = fill(*lease, ask); !known) return known;
     return check_fits(*lease);
 }
 
@@ -143,7 +143,7 @@ void CacheManagerState::list(const Caller& caller, const ListReply& reply) {
     auto all = std::make_shared<std::vector<ModuleStatus>>();
     for (const auto& [unused, entry] : names) {
         if (!entry->visible_to(caller)) continue;
-        all->push_back(status_of(*entry));
+        all->push_back(status(*entry));
         if (const auto found = waiting.find(entry.get()); found != waiting.end()) all->back().leases += found->second;
     }
     self->send(peers->trigger, list_atom_v, ModuleList(std::move(all)), reply);
@@ -214,6 +214,7 @@ void CacheManagerState::start_order(const LoadOrder& order, FoundModule found) {
     lease->commits = true;
     lease->inplace = request.load_inplace;
     lease->expected_generation = request.expected_generation;
+    if (is_strict() && present) compare_with(*lease, names.at(request.name));
     if (auto fits = check_fits(*lease); !fits) return fail(lease, fits.error());
     arriving[request.name] = lease;
     line.push_back(lease);
@@ -230,7 +231,7 @@ void CacheManagerState::named_order(const NamedOrderPtr& order) {
             make_error(Errc::unknown_model, "The lora adapter '" + order->name + "' cannot be found.", "lora_name"));
     }
     if (!order->order) {
-        ModuleStatus last = status_of(*entry);
+        ModuleStatus last = status(*entry);
         remove_name(entry);
         return reply(std::move(last));
     }
@@ -238,22 +239,32 @@ void CacheManagerState::named_order(const NamedOrderPtr& order) {
         case ModuleOrder::load:
             return order_load(entry, order->reply);
         case ModuleOrder::unload:
-            if (entry->pinned)
-                return reply(make_error(Errc::conflict, "module `" + entry->name() + "` is pinned: unpin it first"));
-            make_cold(entry);
-            break;
+            return order_unload(entry, order->reply);
         case ModuleOrder::pin:
-            if (entry->is_composition())
-                return reply(
-                    make_error(Errc::invalid_argument, "`" + entry->name() + "` is a composition: pin its members"));
+            if (auto known = check_members(*entry, order->caller); !known) return reply(known.error());
             entry->pinned = true;
-            if (!is_wished(entry)) own_lease(entry, false);
+            refresh_pins();
+            pin(entry);
             break;
         case ModuleOrder::unpin:
             entry->pinned = false;
+            refresh_pins();
             break;
     }
-    reply(status_of(*entry));
+    reply(status(*entry));
+}
+
+/// A composition has no memory of its own: its members leave, but for those that something else pins.
+void CacheManagerState::order_unload(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply) {
+    if (entry->is_pinned()) {
+        const std::string by = entry->pinned ? "" : " by a composition";
+        return (*reply)(
+            make_error(Errc::conflict, "module `" + entry->name() + "` is pinned" + by + ": unpin it first"));
+    }
+    for (const NamePtr& member : members_of(*entry))
+        if (!member->is_pinned()) make_cold(member);
+    make_cold(entry);
+    (*reply)(status(*entry));
 }
 
 /// The name stays. Whoever holds or awaits its generation keeps it; the trigger forgets that it was hot.
@@ -285,13 +296,13 @@ void CacheManagerState::order_load(const NamePtr& entry, const OnceReplyPtr<Modu
                                 order_load(entry, reply);
                             }});
     }
-    if (entry->is_composition())
-        return (*reply)(
-            make_error(Errc::invalid_argument,
-                       "`" + entry->name() + "` is a composition: load its members, which have the memory"));
-    if (!entry->copy) entry->failure.reset();
+    if (auto known = check_members(*entry, Caller{}); !known) return (*reply)(known.error());
     const LeasePtr lease = new_lease(std::nullopt);
-    lease->parts.push_back(Lease::Part{entry, 1.0, nullptr, nullptr});
+    for (const NamePtr& one : entry->is_composition() ? members_of(*entry) : std::vector<NamePtr>{entry}) {
+        if (!one->copy) one->failure.reset();
+        lease->parts.push_back(Lease::Part{one, 1.0, nullptr, nullptr});
+    }
+    lease->subject = entry;
     lease->replies.push_back(reply);
     if (auto fits = check_fits(*lease); !fits) return fail(lease, fits.error());
     line.push_back(lease);
@@ -312,7 +323,7 @@ LeasePtr CacheManagerState::own_lease(const NamePtr& entry, bool give_up) {
     const LeasePtr lease = new_lease(std::nullopt);
     lease->parts.push_back(Lease::Part{entry, 1.0, nullptr, nullptr});
     lease->give_up = give_up;
-    if (entry->is_composition()) return lease;  // it has no memory; its members are pinned by their own names
+    if (entry->is_composition()) return lease;  // it has no memory: see pin()
     if (is_blocked(*entry, lease->since) || !entry->found.header || !check_fits(*lease)) return lease;
     line.push_back(lease);
     pump();
@@ -340,8 +351,11 @@ void CacheManagerState::prefetch(const std::vector<std::string>& wanted) {
     for (const std::string& one : wanted) {
         const auto entry = names.find(one);
         if (entry == names.end()) continue;
-        const Tier tier = entry->second->tier();
-        if (tier == Tier::cold || tier == Tier::host) own_lease(entry->second, true);
+        const NamePtr& named = entry->second;
+        for (const NamePtr& part : named->is_composition() ? members_of(*named) : std::vector<NamePtr>{named}) {
+            const Tier tier = part->tier();
+            if (tier == Tier::cold || tier == Tier::host) own_lease(part, true);
+        }
     }
 }
 
@@ -371,7 +385,7 @@ void CacheManagerState::tell_usage() {
     auto usage = std::make_shared<CacheUsage>();
     std::vector<NamePtr> missing;
     for (const auto& [one, entry] : names) {
-        if (entry->pinned && !entry->is_composition() && entry->tier() != Tier::resident) missing.push_back(entry);
+        if (entry->is_pinned() && !entry->is_composition() && entry->tier() != Tier::resident) missing.push_back(entry);
         if (!entry->copy) continue;
         const bool busy = !entry->copy->idle();
         usage->loaded.push_back({one, busy, entry->copy->pinned(), entry->copy->module->host_bytes});
@@ -390,14 +404,15 @@ void CacheManagerState::tell_usage() {
 void CacheManagerState::fill_metrics(const TextReply& reply) {
     Metrics::Tiers tiers;
     for (const auto& [key, entry] : names) {
+        if (entry->is_composition()) continue;  // it has no memory; its members are told
         const Tier tier = entry->tier();
-        tiers.pinned += entry->pinned;
+        tiers.pinned += entry->is_pinned();
         tiers.cold += tier == Tier::cold;
         tiers.loading += tier == Tier::loading;
         tiers.host += tier == Tier::host;
         tiers.resident += tier == Tier::resident;
         tiers.failed += tier == Tier::failed;
-        if (entry->copy) tiers.loaded.push_back({key, tier == Tier::resident, entry->pinned});
+        if (entry->copy) tiers.loaded.push_back({key, tier == Tier::resident, entry->is_pinned()});
     }
     for (const auto& [generation, copy] : copies) {
         tiers.resident_generations += copy->place == Copy::Place::resident;

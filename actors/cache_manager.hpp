@@ -100,6 +100,20 @@ struct CacheManagerState {
     std::uint64_t device_need(const Lease& lease) const;
     Result<void> check_fits(const Lease& lease) const;
 
+    // --- cache_compositions.cpp: names that stand for others
+    ModuleStatus status(const NameEntry& entry) const;
+    std::vector<NamePtr> members_of(const NameEntry& composition) const;
+    Result<void> check_members(const NameEntry& composition, const Caller& caller) const;
+    void refresh_pins();
+    void pin(const NamePtr& entry);
+
+    // --- cache_swaps.cpp: load_inplace
+    bool is_strict() const { return core->settings.modules.swap == "strict"; }
+    void compare_with(Lease& lease, const NamePtr& present) const;
+    static std::shared_ptr<const SwapFacts> place_of(const Lease& lease, const NameEntry& present);
+    Result<void> check_swap(const Lease& lease);
+    void forget_compared(Lease& lease);
+
     // --- cache_names.cpp: the name table
     NamePtr find(const std::string& name, const Caller& caller) const;
     void apply_scan(ScanResult scan);
@@ -111,7 +125,8 @@ struct CacheManagerState {
     LeasePtr own_lease(const NamePtr& entry, bool give_up);
     bool is_wished(const NamePtr& entry) const;
     void order_load(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
-    Result<void> fill(Lease& lease, const std::vector<WeightedModule>& asked, const Caller& caller) const;
+    void order_unload(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
+    Result<void> fill(Lease& lease, const LeaseAsk& ask) const;
     Result<void> check_generations(const Lease& lease) const;
     ColdPolicy policy_for(const LeaseAsk& ask, const Lease& lease) const;
     void tell(const Lease& lease, LeaseNews news);

@@ -66,7 +66,8 @@ void CacheManagerState::apply_scan(ScanResult scan) {
     for (const std::string& sentence : scan.refused) log(LogLevel::warn, sentence);
     refused = static_cast<int>(scan.refused.size());
     send_rules();
-    for (const NamePtr& entry : pins) own_lease(entry, false);
+    refresh_pins();
+    for (const NamePtr& entry : pins) pin(entry);
 }
 
 void CacheManagerState::remove_name(const NamePtr& entry) {
@@ -74,6 +75,7 @@ void CacheManagerState::remove_name(const NamePtr& entry) {
     entry->pinned = false;
     names.erase(entry->name());
     unlink(entry);
+    refresh_pins();
     send_rules();
     pump();
 }

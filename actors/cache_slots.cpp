@@ -317,14 +317,14 @@ void CacheManagerState::let_go(Lease& lease) {
 
 /// The house's own lease ends here: order, pin or prefetch.
 void CacheManagerState::finish_own(const LeasePtr& lease) {
-    const NamePtr entry = lease->parts.front().name;
+    const NamePtr entry = lease->subject ? lease->subject : lease->parts.front().name;
     const bool was_held = lease->stage >= Lease::Stage::placing;
     let_go(*lease);
     line.remove(lease);
     const Error no_room = make_error(Errc::no_room, "no host memory is free for module `" + entry->name() + "` now");
     for (const auto& reply : lease->replies) {
         if (was_held)
-            (*reply)(status_of(*entry));
+            (*reply)(status(*entry));
         else
             (*reply)(no_room);
     }
@@ -343,9 +343,12 @@ Result<void> CacheManagerState::commit(Lease& lease) {
     if (present == names.end()) {
         if (lease.expected_generation)
             return refuse(make_error(Errc::conflict, "module `" + fresh->name() + "` has no generation to replace"));
+        if (auto allowed = check_swap(lease); !allowed) return refuse(allowed.error());
         fresh->listed = true;
+        forget_compared(lease);
         fresh->pinned = fresh->found.manifest.pin;  // empty unless manifests that come by order are trusted
         names[fresh->name()] = fresh;
+        refresh_pins();
         send_rules();
         return {};
     }
@@ -355,6 +358,8 @@ Result<void> CacheManagerState::commit(Lease& lease) {
                                  "The lora adapter '" + fresh->name() + "' has already been loaded.", "lora_name"));
     if (lease.expected_generation && (!entry->copy || entry->copy->module->id.generation != *lease.expected_generation))
         return refuse(make_error(Errc::conflict, "module `" + fresh->name() + "` is not at the expected generation"));
+    if (auto allowed = check_swap(lease); !allowed) return refuse(allowed.error());
+    forget_compared(lease);
     const CopyPtr next = lease.parts.front().copy;
     unlink(fresh);
     unlink(entry);

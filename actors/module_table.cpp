@@ -33,7 +33,7 @@ void describe_content(const Module& module, ModuleStatus& status) {
 }  // namespace
 
 bool Copy::pinned() const {
-    return std::any_of(aliases.begin(), aliases.end(), [](const NameEntry* alias) { return alias->pinned; });
+    return std::any_of(aliases.begin(), aliases.end(), [](const NameEntry* alias) { return alias->is_pinned(); });
 }
 
 Tier NameEntry::tier() const {
@@ -46,7 +46,7 @@ ModuleStatus status_of(const NameEntry& entry) {
     ModuleStatus status;
     status.name = entry.name();
     status.tier = entry.tier();
-    status.pinned = entry.pinned;
+    status.pinned = entry.is_pinned();
     status.owner = entry.owner();
     status.created = entry.created;
     status.base_match = "unknown";

@@ -27,6 +27,7 @@ struct Copy {
     std::vector<NameEntry*> aliases;  ///< listed names, and a name about to be listed
     int leases = 0;                   ///< parts of leases that hold it in host memory
     int users = 0;                    ///< parts of leases that were given its slot; they are among `leases`
+    bool merged = false;              ///< its weights are added into the base's
     bool handover = false;            ///< gets no new lease until a starving request had its place
     TimePoint last_used{};
     RecentUses uses;
@@ -65,8 +66,11 @@ struct NameEntry {
     FoundModule found;  ///< name, path, header, manifest
     bool from_root = false;
     bool listed = false;  ///< false: removed, or not there yet
-    bool pinned = false;
+    bool pinned = false;  ///< by its own name
+    int pinned_by = 0;    ///< compositions that are pinned and have it as a member
     std::int64_t created = 0;
+    /// modules.swap = strict: of the first module that was swapped away; null: the present one's count.
+    std::shared_ptr<const SwapFacts> place;
     CopyPtr copy;  ///< null: cold, loading or failed
     LoadPtr load;
     std::optional<LoadFailure> failure;
@@ -82,6 +86,7 @@ struct NameEntry {
     }
     /// It only names others: nothing of it is ever loaded.
     bool is_composition() const { return found.header && !found.header->members.empty(); }
+    bool is_pinned() const { return pinned || pinned_by > 0; }
     Tier tier() const;
 };
 using NamePtr = std::shared_ptr<NameEntry>;
@@ -106,6 +111,7 @@ struct Lease {
     std::uint64_t number = 0;
     std::optional<RequestId> request;  ///< none: the house's own
     std::vector<Part> parts;           ///< a request's: in the order they act in
+    NamePtr subject;                   ///< the composition that an order spoke of; null: the first part
     std::vector<RequiredGeneration> unchecked;
     std::optional<Combine> combine;   ///< of the compositions among what was asked for
     std::vector<std::string> owners;  ///< of the modules and compositions among them
@@ -122,6 +128,7 @@ struct Lease {
     /// load_lora_adapter: the name appears, or moves, once the module is checked whole.
     bool commits = false;
     bool inplace = false;
+    bool compares = false;  ///< modules.swap = strict: the last part is what is to be replaced, until commit
     std::optional<std::string> expected_generation;
 };
 using LeasePtr = std::shared_ptr<Lease>;
@@ -129,6 +136,7 @@ using LeasePtr = std::shared_ptr<Lease>;
 /// Wall-clock time, for `created`.
 std::int64_t unix_seconds();
 
+/// Not for compositions, which are told by their members.
 ModuleStatus status_of(const NameEntry& entry);
 
 /// What a request for a failed module hears.

@@ -20,6 +20,7 @@ struct Resolver {
 
     std::size_t limit;
     const FindModule& find;
+    std::optional<Combine> own_combine;  ///< the request's
     std::map<std::string, Item> items;
     std::map<std::string, const ModuleHeader*> headers;
     std::vector<std::string> path;  ///< who requires whom, down to the module looked at
@@ -47,9 +48,10 @@ struct Resolver {
         if (!known) return known.error();
         const ModuleHeader* header = known->header;
         if (header == nullptr || header->members.empty()) return add(asked.name, asked.weight, header);
-        if (out.combine && *out.combine != header->combine)
-            return refuse("composition `" + asked.name + "` combines its members in another way than the one before");
-        out.combine = header->combine;
+        if (!own_combine && out.combine && *out.combine != header->combine)
+            return refuse("composition `" + asked.name +
+                          "` combines its members in another way than the one before: say which with `combine`");
+        out.combine = own_combine.value_or(header->combine);
         for (const WeightedModule& one : header->members) {
             auto member = find(one.name);
             if (!member)
@@ -128,8 +130,9 @@ Error wrong_pin(const RequiredGeneration& wanted, const std::string& version, co
                   "` has " + there);
 }
 
-Result<ResolvedModules> resolve_modules(const std::vector<WeightedModule>& asked, int limit, const FindModule& find) {
-    Resolver resolver{static_cast<std::size_t>(std::max(limit, 0)), find, {}, {}, {}, {}, {}};
+Result<ResolvedModules> resolve_modules(const std::vector<WeightedModule>& asked, int limit, const FindModule& find,
+                                        std::optional<Combine> combine) {
+    Resolver resolver{static_cast<std::size_t>(std::max(limit, 0)), find, combine, {}, {}, {}, {}, {}};
     for (const WeightedModule& one : asked)
         if (auto added = resolver.expand(one); !added) return added.error();
     std::vector<std::string> named;

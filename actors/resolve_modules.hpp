@@ -33,10 +33,12 @@ struct ResolvedModules {
 
 /// Members in the place of compositions (weights multiplied), what they require added with weight 1 unless named;
 /// required ones first, then by `order`, then by name (DESIGN 4). A module of weight 0 stays and requires nothing.
-/// `limit` counts what comes out. Errors name the culprit: unknown_model or what `find` says, invalid_argument for
+/// `limit` counts what comes out. `combine` is the request's own: with it compositions may combine in different ways.
+/// Errors name the culprit: unknown_model or what `find` says, invalid_argument for
 /// cycles, pins that differ, a composition inside another or required, one name with two weights, weights beyond
 /// kLargestWeight and too many.
-Result<ResolvedModules> resolve_modules(const std::vector<WeightedModule>& asked, int limit, const FindModule& find);
+Result<ResolvedModules> resolve_modules(const std::vector<WeightedModule>& asked, int limit, const FindModule& find,
+                                        std::optional<Combine> combine = {});
 
 /// The sentence for a required module that is there in another version or generation.
 Error wrong_pin(const RequiredGeneration& wanted, const std::string& version, const std::string& generation);

@@ -147,7 +147,8 @@ void RouterState::check_trial(const TrialPtr& trial, std::optional<std::size_t> 
     };
     if (trial->modules.empty()) return good();
     if (auto valid = check_modules(trial->modules); !valid) return refused(valid.error());
-    const LeaseAsk ask{RequestId{}, trial->modules, std::nullopt, trial->task->request.caller};
+    const LeaseAsk ask{RequestId{}, trial->modules, std::nullopt, trial->task->request.combine,
+                       trial->task->request.caller};
     self->request(peers->cache_manager, caf::infinite, check_atom_v, ask)
         .then([good](caf::ok_atom) { good(); }, [refused](const caf::error& error) { refused(from_caf(error)); });
 }

@@ -76,6 +76,18 @@ const char* tier_word(Tier tier) {
     return "cold";
 }
 
+const char* combine_word(Combine combine) {
+    switch (combine) {
+        case Combine::sequence:
+            return "sequence";
+        case Combine::parallel:
+            return "parallel";
+        case Combine::interpolate:
+            return "interpolate";
+    }
+    return "sequence";
+}
+
 json::object module_json(const ModuleStatus& module) {
     json::array targets;
     for (const auto& target : module.targets) targets.emplace_back(text(target));
@@ -99,6 +111,13 @@ json::object module_json(const ModuleStatus& module) {
                      {"leases", module.leases},
                      {"last_error", optional_text(module.last_error)},
                      {"created", module.created}};
+    if (module.combine) {
+        json::array members;
+        for (const auto& member : module.members)
+            members.emplace_back(json::object{{"name", text(member.name)}, {"weight", member.weight}});
+        out["members"] = std::move(members);
+        out["combine"] = combine_word(*module.combine);
+    }
     if (!module.owner.empty()) out["owner"] = text(module.owner);
     return out;
 }
