@@ -57,6 +57,7 @@ ApplyPolicy::Demand EngineImpl::demand() {
     const Sequence* first = nullptr;
     bool several = false;
     for (const auto& [id, running] : jobs_) {
+        if (running->waits_after) continue;  // its answer has ended: it computes nothing until its modules are there
         const Sequence& sequence = running->choices[0]->sequence;
         if (const ModuleSet* merged = apply_.merged_set()) {
             if (!asks_for(sequence.modules(), *merged)) {
