@@ -226,8 +226,11 @@ void RouterState::lease_news(RequestId id, LeaseNews news) {
     if (news.kind == LeaseNews::Kind::failed) {
         flight.leased = false;
         // Under `upgrade` and `revise` the base's answer stays; `served` tells.
+        const bool promised = flight.lease && flight.lease->kind == LeaseNews::Kind::cold;
         if (flight.running)
             keep_answer(id, flight);
+        else if (promised && flight.lease->policy != ColdPolicy::wait)
+            proceed(id, flight);  // the base answers, however soon the load fails
         else if (!try_next_rule(id, flight, news.error))
             end(id, news.error);
         return;
@@ -266,7 +269,7 @@ void RouterState::proceed(RequestId id, Flight& flight) {
     const ColdWord cold = news.was_cold ? word_for(news.policy) : ColdWord::warm;
     if (news.kind == LeaseNews::Kind::ready) return dispatch(id, flight, std::move(news.modules), cold);
     if (news.kind == LeaseNews::Kind::warm || news.policy == ColdPolicy::wait) return;
-    flight.revises = news.policy == ColdPolicy::revise;
+    flight.revises = news.policy == ColdPolicy::revise && flight.leased;
     dispatch(id, flight, {}, cold);
     if (flight.revises) hold(id, flight);
     if (news.policy == ColdPolicy::fallback) release(id, flight, /*keep_loading=*/true);

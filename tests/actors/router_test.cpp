@@ -127,6 +127,29 @@ TEST_CASE_METHOD(RouterFixture, "upgrade: the base starts at once and the module
     check_idle();
 }
 
+TEST_CASE_METHOD(RouterFixture, "a load that fails before the prompt is ready leaves the base to answer, but for wait",
+                 "[actors][router]") {
+    disk["root/a"].load_error = make_error(Errc::invalid_module, "broken");
+    start();
+    for (const ColdPolicy policy : {ColdPolicy::fallback, ColdPolicy::upgrade, ColdPolicy::revise, ColdPolicy::wait}) {
+        order("a", ModuleOrder::unload);
+        disk["root/a"].mtime += 1;
+        caf::anon_send(peers->cache_manager, reload_atom_v);
+        run();
+        hold_prompts(true);
+        const Seen seen = ask(with_policy(policy));
+        hold_prompts(false);
+        run();
+        CAPTURE(static_cast<int>(policy));
+        CHECK(seen->ended());
+        CHECK(seen->ok() == (policy != ColdPolicy::wait));
+        if (policy == ColdPolicy::wait) CHECK(seen->code() == Errc::invalid_module);
+        if (seen->ok()) CHECK(seen->text == "....");
+        if (seen->admitted) CHECK(seen->admitted->cold != ColdWord::warm);
+        check_idle();
+    }
+}
+
 TEST_CASE_METHOD(RouterFixture, "upgrade: a load that fails in mid-answer leaves the base to finish",
                  "[actors][router]") {
     disk["root/a"].load_error = make_error(Errc::invalid_module, "broken");
