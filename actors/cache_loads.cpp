@@ -166,6 +166,7 @@ void CacheManagerState::start_load(const NamePtr& entry) {
     task->kind = LoaderTask::Kind::load;
     task->name = entry->name();
     task->path = entry->found.path.string();
+    task->bytes = load->reserved;
     enqueue(Task{task, load, [this, load](Result<LoaderDonePtr> done) {
                      if (!done)
                          loaded(load, done.error());

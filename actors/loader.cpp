@@ -1,9 +1,39 @@
 #include "actors/loader.hpp"
 
+#include <sys/resource.h>
+
+#include <system_error>
+#include <thread>
+
 namespace attune {
+namespace {
+
+/// A load that keeps a core busy for longer than a step or two would be felt by every running answer.
+constexpr std::uint64_t kLargeBytes = 32ull << 20;
+
+constexpr int kLeastUrgent = 19;
+
+/// On a thread of its own, since a thread that has become less urgent may not become more urgent again.
+LoaderDonePtr run_unhurried(const ModuleFiles& files, const LoaderTask& task) {
+    LoaderDonePtr done;
+    try {
+        std::thread([&] {
+            setpriority(PRIO_PROCESS, 0, kLeastUrgent);  // 0: this thread, on Linux; it works without, only louder
+            done = run_task(files, task);
+        }).join();
+    } catch (const std::system_error&) {  // no thread to be had
+        done = run_task(files, task);
+    }
+    return done;
+}
+
+}  // namespace
 
 LoaderActor::behavior_type loader(LoaderActor::stateful_pointer<LoaderState>, CorePtr core) {
-    return {[core](work_atom, const LoaderTaskPtr& task) { return run_task(core->files, *task); }};
+    return {[core](work_atom, const LoaderTaskPtr& task) {
+        return core->detached && task->bytes >= kLargeBytes ? run_unhurried(core->files, *task)
+                                                            : run_task(core->files, *task);
+    }};
 }
 
 PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerState> self, CorePtr core) {

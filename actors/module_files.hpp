@@ -53,6 +53,7 @@ struct LoaderTask {
     enum class Kind : std::uint8_t { scan, resolve, load } kind = Kind::load;
     std::string name;
     std::string path;
+    std::uint64_t bytes = 0;  ///< what its load will take in memory, as far as the headers tell
 };
 using LoaderTaskPtr = std::shared_ptr<const LoaderTask>;
 
