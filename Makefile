@@ -31,6 +31,7 @@ bench: build
 	.venv/bin/python bench/text/jinja_ratio.py --bench $(BUILD)/template_bench $(if $(filter 1,$(SAVE)),--save)
 	for from in file clone; do $(BUILD)/merge_bench --model models/smollm2 --restore-from $$from; done
 	.venv/bin/python bench/run_load.py --attune $(BUILD)/attune --model models/smollm2
+	for one in cold prefix life; do .venv/bin/python bench/load/$${one}_bench.py --attune $(BUILD)/attune --model models/smollm2; done
 
 # The unit tests under AddressSanitizer and UBSan; the inbox under ThreadSanitizer.
 asan:

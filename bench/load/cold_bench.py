@@ -7,8 +7,6 @@ One stream; each round makes the module cold, asks it under a policy, and asks i
 and writes bench/results/NAME.json. Needs safetensors and numpy.
 """
 import argparse
-import http.client
-import json
 import random
 import statistics
 import tempfile
@@ -16,29 +14,16 @@ import time
 from pathlib import Path
 
 from make_modules import write_module
-from served import ROOT, Server, commit, machine, save
+from served import ROOT, Server, commit, machine, save, stream
 
 POLICIES = ("fallback", "upgrade", "wait")
 
 
 def ask(server, model, prompt, cold, max_tokens):
     """(ms to the first token, the attune record) of one stream."""
-    body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True,
-            "stream": True, "attune": {"cold": cold}}
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=300)
-    first, record = None, {}
-    connection.connect()
-    started = time.perf_counter()
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise SystemExit(f"{response.status} {response.read().decode()}")
-    for line in response:
-        if line.startswith(b"data: {"):
-            first = first or time.perf_counter()
-            record = json.loads(line[6:]).get("attune") or record
-    connection.close()
-    return (first - started) * 1000, record
+    body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "attune": {"cold": cold}}
+    times, last = stream(server, body)
+    return times[0] * 1000, last["attune"]
 
 
 def wait_for_tier(server, name, tiers):

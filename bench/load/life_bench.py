@@ -10,8 +10,6 @@ tokens against the same streams without it (the bar: 1.1). Servers alternate rou
 bench/results/NAME.json. Needs safetensors and numpy.
 """
 import argparse
-import http.client
-import json
 import random
 import re
 import statistics
@@ -21,28 +19,16 @@ import time
 from pathlib import Path
 
 from make_modules import ATTENTION, MLP, write_module
-from served import ROOT, Server, commit, machine, save
+from served import ROOT, Server, commit, machine, save, stream
 
 GROUPS = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"])
 STREAMS = 8
 
 
-def stream(server, body):
+def felt(server, body):
     """(ms to the first token, gaps in ms) of one answer."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=300)
-    connection.connect()
-    started = last = time.perf_counter()
-    connection.request("POST", "/v1/completions", json.dumps(body | {"stream": True, "temperature": 0, "ignore_eos": True}),
-                       {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise SystemExit(f"{response.status} {response.read().decode()}")
-    times = []
-    for line in response:
-        if line.startswith(b"data: {"):
-            times.append(time.perf_counter())
-    connection.close()
-    return (times[0] - started) * 1000, [(b - a) * 1000 for a, b in zip(times, times[1:])]
+    times, _ = stream(server, body)
+    return times[0] * 1000, [(b - a) * 1000 for a, b in zip(times, times[1:])]
 
 
 def in_parallel(count, work):
@@ -89,7 +75,7 @@ def thrash_round(args, folder, settings, seed):
             asked = [{"model": group[i % len(group)], "prompt": prompt(numbers, 109), "max_tokens": 16,
                       "attune": {"cold": "wait"}} for i in range(args.burst_requests)]
             per_thread = [asked[i::4] for i in range(4)]
-            for times in in_parallel(4, lambda i: [stream(server, body)[0] for body in per_thread[i]]):
+            for times in in_parallel(4, lambda i: [felt(server, body)[0] for body in per_thread[i]]):
                 first += times
         return first, reloads(server) - before, (time.monotonic() - began) / 60
 
@@ -131,7 +117,7 @@ def big(args):
             def answers():
                 bodies = [{"model": server.call("GET", "/v1/models")["data"][0]["id"], "prompt": prompt(numbers, 32),
                            "max_tokens": args.tokens} for _ in range(STREAMS)]
-                return [gap for _, some in in_parallel(STREAMS, lambda i: stream(server, bodies[i])) for gap in some]
+                return [gap for _, some in in_parallel(STREAMS, lambda i: felt(server, bodies[i])) for gap in some]
 
             answers()
             for _ in range(args.rounds):

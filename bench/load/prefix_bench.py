@@ -7,37 +7,21 @@ One stream; each pair is a new prompt asked twice, on the base and on a LoRA. Pr
 bench/results/NAME.json. Needs safetensors and numpy.
 """
 import argparse
-import http.client
-import json
 import random
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 from make_modules import write_module
-from served import ROOT, Server, commit, machine, save
+from served import ROOT, Server, commit, machine, save, stream
 
 
 def ask(server, model, prompt):
     """(ms to the first token, prompt tokens that were cached) of one stream."""
-    body = {"model": model, "prompt": prompt, "max_tokens": 4, "temperature": 0, "ignore_eos": True, "stream": True,
+    body = {"model": model, "prompt": prompt, "max_tokens": 4,
             "stream_options": {"include_usage": True}, "attune": {"cold": "wait"}}
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=300)
-    first, cached = None, None
-    connection.connect()
-    started = time.perf_counter()
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise SystemExit(f"{response.status} {response.read().decode()}")
-    for line in response:
-        if line.startswith(b"data: {"):
-            first = first or time.perf_counter()
-            usage = json.loads(line[6:]).get("usage")
-            cached = usage["prompt_tokens_details"]["cached_tokens"] if usage else cached
-    connection.close()
-    return (first - started) * 1000, cached
+    times, last = stream(server, body)
+    return times[0] * 1000, last["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 def main():

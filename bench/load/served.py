@@ -69,6 +69,27 @@ class Server:
                                                   "attune": {"cold": "wait"}})
 
 
+def stream(server, body):
+    """One streamed, greedy completion: ([when each event with data came, seconds from the request], the last event's
+    usage and attune records)."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=300)
+    connection.connect()
+    started, times, last = time.perf_counter(), [], {}
+    connection.request("POST", "/v1/completions",
+                       json.dumps({"stream": True, "temperature": 0, "ignore_eos": True, **body}),
+                       {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise SystemExit(f"{response.status} {response.read().decode()}")
+    for line in response:
+        if line.startswith(b"data: {"):
+            times.append(time.perf_counter() - started)
+            event = json.loads(line[6:])
+            last.update({key: event[key] for key in ("usage", "attune") if event.get(key)})
+    connection.close()
+    return times, last
+
+
 def machine():
     names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
              if line.startswith("model name")]
