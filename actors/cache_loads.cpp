@@ -103,10 +103,9 @@ bool CacheManagerState::make_host_room(std::uint64_t bytes, const Lease& keep) {
         freeable += copy->module->host_bytes;
     }
     if (host_used + bytes > capacity + freeable) return false;
-    leaves_first(evictable, &CacheManagerState::host_worth);
-    for (const CopyPtr& copy : evictable) {
+    for (const auto& [worth, copy] : leaving_order(evictable, &Copy::host_worth)) {
         if (host_used + bytes <= capacity) break;
-        host_order.left(host_worth(*copy));
+        host_order.left(worth);
         evict(copy);
     }
     return host_used + bytes <= capacity;
@@ -245,38 +244,32 @@ CopyPtr CacheManagerState::keep_copy(const ModulePtr& module, double load_second
         host_used += module->host_bytes;
     }
     copy->load_seconds = load_seconds;
-    copy->last_used = core->now();
-    copy->host_age = host_order.age();
-    copy->slot_age = slot_order.age();
+    stamp(*copy);
     return copy;
 }
 
-/// A request was given it.
-void CacheManagerState::used(Copy& copy) {
+/// Used now, while its tiers have these ages.
+void CacheManagerState::stamp(Copy& copy) const {
     copy.last_used = core->now();
-    copy.uses.use(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
     copy.host_age = host_order.age();
     copy.slot_age = slot_order.age();
 }
 
-double CacheManagerState::host_worth(const Copy& copy) const {
-    const double hits = copy.uses.at(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
-    return KeepOrder::worth(copy.host_age, hits, copy.load_seconds, copy.module->host_bytes);
-}
-
-/// An install costs what its bytes cost, so only hits and age tell slots apart.
-double CacheManagerState::slot_worth(const Copy& copy) const {
-    const double hits = copy.uses.at(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
-    return KeepOrder::worth(copy.slot_age, hits, 1.0, 1);
-}
-
-void CacheManagerState::leaves_first(std::vector<CopyPtr>& evictable,
-                                     double (CacheManagerState::*worth)(const Copy&) const) const {
-    const bool by_worth = core->settings.modules.eviction == "cost";
-    std::sort(evictable.begin(), evictable.end(), [&](const CopyPtr& a, const CopyPtr& b) {
-        if (by_worth && (this->*worth)(*a) != (this->*worth)(*b)) return (this->*worth)(*a) < (this->*worth)(*b);
-        return a->last_used < b->last_used;
+/// Who leaves first in front. What each is worth is reckoned once: hits fade with every look at the clock, and an order
+/// that changes while it is made is none.
+std::vector<CacheManagerState::Leaving> CacheManagerState::leaving_order(const std::vector<CopyPtr>& evictable,
+                                                                         double (Copy::*worth)(double hits)
+                                                                             const) const {
+    const bool by_cost = core->settings.modules.eviction == "cost";
+    const TimePoint now = core->now();
+    const std::chrono::duration<double> half_life(core->settings.trigger.window_s);
+    std::vector<Leaving> order;
+    for (const CopyPtr& copy : evictable)
+        order.push_back({by_cost ? ((*copy).*worth)(copy->uses.at(now, half_life)) : 0.0, copy});
+    std::sort(order.begin(), order.end(), [](const Leaving& a, const Leaving& b) {
+        return a.worth != b.worth ? a.worth < b.worth : a.copy->last_used < b.copy->last_used;
     });
+    return order;
 }
 
 void CacheManagerState::evict(const CopyPtr& copy) {

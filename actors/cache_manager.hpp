@@ -73,10 +73,13 @@ struct CacheManagerState {
     void drop_if_unused(const CopyPtr& copy);
     std::uint64_t host_need(const Lease& lease) const;
     std::uint64_t prefetch_limit() const;
-    void used(Copy& copy);
-    double host_worth(const Copy& copy) const;
-    double slot_worth(const Copy& copy) const;
-    void leaves_first(std::vector<CopyPtr>& evictable, double (CacheManagerState::*worth)(const Copy&) const) const;
+    void stamp(Copy& copy) const;
+    struct Leaving {
+        double worth = 0;
+        CopyPtr copy;
+    };
+    std::vector<Leaving> leaving_order(const std::vector<CopyPtr>& evictable,
+                                       double (Copy::*worth)(double hits) const) const;
 
     // --- cache_owners.cpp: what one owner may hold
     Result<void> make_owner_room(const Lease& lease);

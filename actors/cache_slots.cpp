@@ -118,10 +118,9 @@ bool CacheManagerState::make_device_room(std::uint64_t bytes, const Lease* keep)
         freeable += copy->slot_bytes;
     }
     if (device_used + bytes > capacity + freeable) return false;
-    leaves_first(evictable, &CacheManagerState::slot_worth);
-    for (const CopyPtr& copy : evictable) {
+    for (const auto& [worth, copy] : leaving_order(evictable, &Copy::slot_worth)) {
         if (device_used + bytes <= capacity) break;
-        slot_order.left(slot_worth(*copy));
+        slot_order.left(worth);
         if (core->metrics) core->metrics->evicted("resident");
         leave_slot(copy);
     }
@@ -141,8 +140,10 @@ bool CacheManagerState::try_place(Lease& lease) {
     }
     for (Lease::Part& part : lease.parts) {
         ++part.copy->users;
-        if (lease.request) used(*part.copy);
         part.copy->last_used = core->now();
+        if (!lease.request) continue;  // the house's own wish is nobody's use
+        stamp(*part.copy);
+        part.copy->uses.use(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
     }
     lease.stage = Lease::Stage::installing;
     for (const CopyPtr& copy : set)

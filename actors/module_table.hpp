@@ -36,6 +36,10 @@ struct Copy {
 
     bool pinned() const;
     bool idle() const { return leases == 0 && place != Place::installing; }
+    /// What it is worth keeping in host memory, at so many recent hits.
+    double host_worth(double hits) const { return KeepOrder::worth(host_age, hits, load_seconds, module->host_bytes); }
+    /// The same in its slot. An install costs what its bytes cost, so only hits and age tell slots apart.
+    double slot_worth(double hits) const { return KeepOrder::worth(slot_age, hits, 1.0, 1); }
 };
 using CopyPtr = std::shared_ptr<Copy>;
 
