@@ -1,10 +1,8 @@
 #include "engine/text/regex.hpp"
 
+#include "engine/text/pcre.hpp"
 #include "engine/text/unicode.hpp"
 #include "engine/text/unicode_tables.hpp"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 
 #include <cstdio>
 #include <utility>
@@ -12,32 +10,10 @@
 namespace attune {
 namespace {
 
-/// Scratch of one thread: match data for a pattern without captures that matter, and the JIT's stack. Long runs of
-/// alternatives need more than the 32 KiB the machine stack gives.
-struct Scratch {
-    Scratch() {
-        data = pcre2_match_data_create(1, nullptr);
-        context = pcre2_match_context_create(nullptr);
-        stack = pcre2_jit_stack_create(64 << 10, 8 << 20, nullptr);
-        pcre2_jit_stack_assign(context, nullptr, stack);
-        pcre2_set_match_limit(context, 100'000'000);
-        pcre2_set_heap_limit(context, 64 << 10);  // KiB
-    }
-    ~Scratch() {
-        pcre2_match_data_free(data);
-        pcre2_match_context_free(context);
-        pcre2_jit_stack_free(stack);
-    }
-    Scratch(const Scratch&) = delete;
-    Scratch& operator=(const Scratch&) = delete;
-
-    pcre2_match_data* data = nullptr;
-    pcre2_match_context* context = nullptr;
-    pcre2_jit_stack* stack = nullptr;
-};
-
-Scratch& scratch() {
-    thread_local Scratch mine;
+/// Long runs of alternatives need more than the 32 KiB of JIT stack that the machine stack gives.
+PcreScratch& scratch() {
+    thread_local PcreScratch mine(
+        {.jit_stack_bytes = 64 << 10, .most_jit_stack_bytes = 8 << 20, .steps = 100'000'000, .heap_kib = 64 << 10});
     return mine;
 }
 
@@ -132,14 +108,8 @@ std::string from_oniguruma(std::string_view pattern) { return Translator(pattern
 
 }  // namespace
 
-struct Regex::Code {
-    pcre2_code* code = nullptr;
+struct Regex::Code : PcreCode {
     bool has_jit = false;
-
-    Code() = default;
-    Code(const Code&) = delete;
-    Code& operator=(const Code&) = delete;
-    ~Code() { pcre2_code_free(code); }
 };
 
 Result<Regex> Regex::build(const std::string& pattern, std::string_view shown, bool is_literal) {
@@ -148,13 +118,9 @@ Result<Regex> Regex::build(const std::string& pattern, std::string_view shown, b
     auto code = std::make_shared<Code>();
     const std::uint32_t options =
         is_literal ? PCRE2_UTF | PCRE2_LITERAL : PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE;
-    code->code =
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error, &offset, nullptr);
-    if (code->code == nullptr) {
-        char message[256] = {};
-        pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
-        return make_error(Errc::unsupported, "split pattern " + std::string(shown) + ": " + message);
-    }
+    code->code = pcre2_compile(pcre_bytes(pattern), pattern.size(), options, &error, &offset, nullptr);
+    if (code->code == nullptr)
+        return make_error(Errc::unsupported, "split pattern " + std::string(shown) + ": " + pcre_message(error));
     code->has_jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
     return Regex(std::move(code));
 }
@@ -168,8 +134,8 @@ std::size_t Regex::next_character(std::string_view text, std::size_t at) {
 }
 
 std::optional<Regex::Match> Regex::find(std::string_view text, std::size_t from) const {
-    Scratch& mine = scratch();
-    const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data() == nullptr ? "" : text.data());
+    const PcreScratch& mine = scratch();
+    const PCRE2_SPTR subject = pcre_bytes(text);
     int found = PCRE2_ERROR_JIT_STACKLIMIT;
     if (code_->has_jit) {
         found = pcre2_jit_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, mine.data, mine.context);
