@@ -4,6 +4,7 @@
 // Prints one JSON line: median and best milliseconds per step, processor time per step (all threads; what counts on a
 // busy machine), and milliseconds per install.
 
+#include "bench/micro/random_module.hpp"
 #include "engine/kernels/lora.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/module/module_slots.hpp"
@@ -17,7 +18,6 @@
 #include <cstdio>
 #include <ctime>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -25,8 +25,6 @@ namespace {
 
 using namespace attune;
 using Clock = std::chrono::steady_clock;
-
-constexpr char kLetters[] = "qkvogud";  // in the order of Projection
 
 ModelShape smollm2() {
     ModelShape shape;
@@ -40,26 +38,6 @@ ModelShape smollm2() {
     shape.max_context = 2048;
     shape.layers.resize(30);
     return shape;
-}
-
-ModulePtr make_module(const ModelShape& shape, int rank, const std::string& projections, unsigned seed) {
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<float> uniform(-0.05F, 0.05F);
-    auto module = std::make_shared<Module>();
-    module->id.name = "m" + std::to_string(seed);
-    module->max_rank = rank;
-    for (int layer = 0; layer < shape.layer_count(); ++layer)
-        for (int i = 0; i < kProjections; ++i) {
-            if (projections.find(kLetters[i]) == std::string::npos) continue;
-            const auto projection = static_cast<Projection>(i);
-            LowRankPair pair{layer, projection, rank, 1.0F, {}, {}};
-            pair.a.resize(static_cast<std::size_t>(rank * shape.in_features(projection)));
-            pair.b.resize(static_cast<std::size_t>(rank * shape.out_features(projection)));
-            for (auto* values : {&pair.a, &pair.b})
-                for (float& value : *values) value = uniform(random);
-            module->pairs.push_back(std::move(pair));
-        }
-    return module;
 }
 
 double milliseconds(Clock::time_point since) {
@@ -91,7 +69,7 @@ int main(int argc, char** argv) {
     slot_options.max_rank = rank;
     std::vector<double> installs;
     std::uint64_t bytes = 0;
-    const ModulePtr first = make_module(shape, rank, options["projections"], 1);
+    const ModulePtr first = make_module(shape, rank, options["projections"], 1, 0.05F);
     bytes = ModuleSlots::bytes_needed(*first, slot_options.dtype);
     slot_options.device_bytes = bytes * static_cast<std::uint64_t>(modules);
     ModuleSlots slots(shape, slot_options, torch::kCPU);
@@ -100,7 +78,7 @@ int main(int argc, char** argv) {
     batch.segment_offsets = {0};
     std::vector<SlotId> installed;
     for (int i = 0; i < modules; ++i) {
-        const ModulePtr module = make_module(shape, rank, options["projections"], static_cast<unsigned>(i + 1));
+        const ModulePtr module = make_module(shape, rank, options["projections"], static_cast<unsigned>(i + 1), 0.05F);
         const auto start = Clock::now();
         const auto slot = slots.install(module);
         installs.push_back(milliseconds(start));

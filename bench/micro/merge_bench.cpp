@@ -4,6 +4,7 @@
 // Prints one JSON line: best milliseconds of each; the ratios to memcpy without the hashes (a merge hashes what it
 // touches before and after, a restore after); and how far memory rose above what was there, beside a layer's bytes.
 
+#include "bench/micro/random_module.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/model/base_merge.hpp"
 #include "engine/model/llama_model.hpp"
@@ -17,7 +18,6 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -25,28 +25,6 @@ namespace {
 
 using namespace attune;
 using Clock = std::chrono::steady_clock;
-
-constexpr char kLetters[] = "qkvogud";  // in the order of Projection
-
-ModulePtr make_module(const ModelShape& shape, int rank, const std::string& projections) {
-    std::mt19937 random(1);
-    std::uniform_real_distribution<float> uniform(-0.01F, 0.01F);
-    auto module = std::make_shared<Module>();
-    module->id.name = "bench";
-    module->max_rank = rank;
-    for (int layer = 0; layer < shape.layer_count(); ++layer)
-        for (int i = 0; i < kProjections; ++i) {
-            if (projections.find(kLetters[i]) == std::string::npos) continue;
-            const auto projection = static_cast<Projection>(i);
-            LowRankPair pair{layer, projection, rank, 1.0F, {}, {}};
-            pair.a.resize(static_cast<std::size_t>(rank * shape.in_features(projection)));
-            pair.b.resize(static_cast<std::size_t>(rank * shape.out_features(projection)));
-            for (auto* values : {&pair.a, &pair.b})
-                for (float& value : *values) value = uniform(random);
-            module->pairs.push_back(std::move(pair));
-        }
-    return module;
-}
 
 /// A figure of /proc/self/status in bytes, e.g. "VmRSS:".
 std::uint64_t status_bytes(const std::string& name) {
@@ -86,7 +64,7 @@ int main(int argc, char** argv) {
     const bool clone = options["restore-from"] == "clone";
     BaseMerge merge(model, clone);
     const std::vector<MergedModule> modules{
-        {make_module(model.shape(), std::stoi(options["rank"]), options["projections"]), 1.0F}};
+        {make_module(model.shape(), std::stoi(options["rank"]), options["projections"], 1, 0.01F), 1.0F}};
     const std::uint64_t bytes = merge.touched_bytes(modules);
 
     double copy_ms = 1e9;

@@ -40,20 +40,25 @@ def tokens_of(text):
     return [TINY_SPECIALS.index(w) if w in TINY_SPECIALS else int(w[2:]) for w in found]
 
 
-def make_tiny_model(folder):
-    """The golden llama_gqa_tied with a tokenizer whose every entry is a word of its own."""
-    shutil.copytree(TEST_DATA / "golden" / "models" / "llama_gqa_tied", folder)
+def make_words(folder, specials=()):
+    """A tokenizer whose every entry is a word of its own, for any of the golden models; `specials` are its first ids."""
     vocab = {word(i).replace(" ", "\u0120"): i for i in range(TINY_VOCAB)}  # U+0120 is byte-level BPE's space
-    special = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-                "special": True} for i, text in enumerate(TINY_SPECIALS)]
+    added = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+              "special": True} for i, text in enumerate(specials)]
     (folder / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                   "vocab": vocab, "merges": []}}))
+
+
+def make_tiny_model(folder):
+    """The golden llama_gqa_tied with words for tokens."""
+    shutil.copytree(TEST_DATA / "golden" / "models" / "llama_gqa_tied", folder)
+    make_words(folder, TINY_SPECIALS)
     return folder
 
 

@@ -7,24 +7,11 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file
-from support import TEST_DATA, TINY_VOCAB, Server, tokens_of, word
+from support import TEST_DATA, Server, make_words, tokens_of
 
 STATES = TEST_DATA / "golden_states"
 INDEX = json.loads((STATES / "index.json").read_text())
 TOLERANCE = 1e-4
-
-
-def make_words(folder):
-    """A tokenizer whose every entry is a word of its own, for any of the golden models."""
-    vocab = {word(i).replace(" ", "\u0120"): i for i in range(TINY_VOCAB)}
-    (folder / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": vocab, "merges": []}}))
 
 
 class PackagesTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 // Modules merged into the base, by the engine's own policy: the same answers as row by row, and no trace afterwards.
 
 #include "engine/weights/base_audit.hpp"
+#include "support/audit_pass.hpp"
 #include "support/golden_house.hpp"
 
 #include <catch2/catch.hpp>
@@ -27,17 +28,6 @@ std::map<std::string, std::vector<std::pair<std::string, double>>> cases_of(cons
         if (adapters.empty()) cases.erase(entry.at("case"));
     }
     return cases;
-}
-
-/// A whole pass of the audit finds every tensor as it is meant to be.
-bool is_clean(BaseAudit& audit) {
-    bool clean = true;
-    for (std::size_t i = 0; i < audit.tensors(); ++i) {
-        BaseAudit::Progress progress;
-        while (!progress.complete) progress = audit.hash_some(i, 1 << 20);
-        clean = clean && progress.hash == audit.expected(i);
-    }
-    return clean;
 }
 
 std::size_t tensor_of(const BaseAudit& audit, const std::string& name) {

@@ -2,6 +2,7 @@
 
 #include "engine/model/llama_model.hpp"
 #include "engine/weights/base_audit.hpp"
+#include "support/audit_pass.hpp"
 #include "support/golden.hpp"
 
 #include <algorithm>
@@ -79,17 +80,6 @@ std::vector<const void*> addresses(const LlamaModel& model) {
     std::vector<const void*> all;
     for (const auto& weight : model.weights()) all.push_back(weight->address());
     return all;
-}
-
-/// A whole pass: true when every tensor has the hash that is expected of it.
-bool is_clean(BaseAudit& audit) {
-    bool clean = true;
-    for (std::size_t i = 0; i < audit.tensors(); ++i) {
-        BaseAudit::Progress progress;
-        while (!progress.complete) progress = audit.hash_some(i, 1 << 20);
-        clean = clean && progress.hash == audit.expected(i);
-    }
-    return clean;
 }
 
 /// What a merge has to make of one matrix, in float64.
