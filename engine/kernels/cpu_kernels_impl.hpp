@@ -34,7 +34,8 @@ inline Floats load(const Bf16* from) {
 
 inline void store(float* to, Floats value) { __builtin_memcpy(to, &value, sizeof value); }
 
-inline Floats splat(float value) { return Floats{} + value; }
+/// Written out, for the broadcast alone: `Floats{} + value` would add zero first, as -0 asks for.
+inline Floats splat(float v) { return Floats{v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v}; }
 
 inline float sum_lanes(Floats v) {
     // A fixed tree, so that every set gives the same bits.
@@ -90,6 +91,11 @@ inline void load_panel(const Bf16* from, Floats& low, Floats& high) {
     high = (Floats)(words & 0xffff0000U);
 }
 
+// Weights pass by once per step, so their reading has to be asked for early: without it a block of 8 rows reaches half
+// of the multiply-add limit, with it all of it. Beyond a panel lies the next one.
+constexpr std::ptrdiff_t kPrefetchBytes = 16 << 10;
+constexpr std::ptrdiff_t kCacheLine = 64;
+
 template <int Rows, class Element>
 inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* panel, int columns, float* y,
                        std::ptrdiff_t y_stride) {
@@ -100,7 +106,11 @@ inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* p
     for (int k = 0; k < columns; ++k) {
         Floats w0;
         Floats w1;
-        load_panel(panel + static_cast<std::ptrdiff_t>(k) * kPanelOutputs, w0, w1);
+        const Element* column = panel + static_cast<std::ptrdiff_t>(k) * kPanelOutputs;
+        load_panel(column, w0, w1);
+        const char* ahead = reinterpret_cast<const char*>(column) + kPrefetchBytes;
+        for (std::size_t line = 0; line < kPanelOutputs * sizeof(Element); line += kCacheLine)
+            __builtin_prefetch(ahead + line);
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; ++r) {
             const Floats value = splat(x[r * x_stride + k]);
