@@ -17,4 +17,22 @@ inline float half_to_float(std::uint16_t half) {
     return std::bit_cast<float>(sign | bits);
 }
 
+/// Nearest even; beyond the largest number infinity. NaN stays NaN.
+inline std::uint16_t float_to_half(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (word >> 16) & 0x8000U;
+    const std::uint32_t magnitude = word & 0x7FFFFFFFU;
+    std::uint32_t half = 0;
+    if (magnitude > 0x7F800000U) {
+        half = 0x7E00U;
+    } else if (magnitude >= 0x477FF000U) {  // 65520, halfway between the largest number and the next power of two
+        half = 0x7C00U;
+    } else if (magnitude < 0x38800000U) {  // subnormal: adding 1/2 rounds to multiples of 2^-24
+        half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3F000000U;
+    } else {
+        half = (magnitude - ((127U - 15U) << 23) + 0xFFFU + ((magnitude >> 13) & 1U)) >> 13;
+    }
+    return static_cast<std::uint16_t>(sign | half);
+}
+
 }  // namespace attune
