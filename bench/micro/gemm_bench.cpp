@@ -1,0 +1,143 @@
+// Matrix products of a base's projections, as a step makes them: attune's resident weights beside libtorch's GEMM and
+// beside what the machine allows, all measured in this run.
+//   gemm_bench [--size smollm2|1b] [--dtypes bf16,f32] [--rows 1,4,8,32,128,512] [--threads 2] [--rounds 5]
+// Prints the limits and then one JSON line per product: operations per second, the share of the limit (the slower of
+// multiply-adds and of reading the weight once), and the ratio to libtorch with the same weight dtype. Each product
+// goes over enough copies of the weight that they come from memory, as in a step. attune and libtorch take turns;
+// medians over the rounds.
+
+#include "bench/micro/limits.hpp"
+#include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/worker_pool.hpp"
+#include "engine/weights/weight.hpp"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace attune;
+using Clock = std::chrono::steady_clock;
+
+struct Product {
+    const char* name;
+    std::int64_t in;
+    std::int64_t out;
+};
+
+const std::map<std::string, std::vector<Product>> kSizes{
+    {"smollm2",
+     {{"qkv", 576, 960}, {"o", 576, 576}, {"gate_up", 576, 3072}, {"down", 1536, 576}, {"head", 576, 49152}}},
+    {"1b",
+     {{"qkv", 2048, 3072}, {"o", 2048, 2048}, {"gate_up", 2048, 16384}, {"down", 8192, 2048}, {"head", 2048, 128256}}},
+};
+
+constexpr std::int64_t kColdBytes = 96 << 20;  // beyond any last-level cache here
+constexpr double kRoundSeconds = 0.05;
+
+std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> parts;
+    std::istringstream stream(text);
+    for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+    return parts;
+}
+
+/// Seconds per product: whole passes over the copies until kRoundSeconds are over.
+template <class Multiply>
+double seconds_per_product(std::size_t copies, const Multiply& multiply) {
+    const auto begin = Clock::now();
+    std::size_t done = 0;
+    double seconds = 0;
+    do {
+        for (std::size_t copy = 0; copy < copies; ++copy) multiply(copy);
+        done += copies;
+        seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    } while (seconds < kRoundSeconds);
+    return seconds / static_cast<double>(done);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::map<std::string, std::string> options{
+        {"size", "smollm2"}, {"dtypes", "bf16,f32"}, {"rows", "1,4,8,32,128,512"}, {"threads", "2"}, {"rounds", "5"}};
+    for (int i = 1; i + 1 < argc; i += 2) options[std::string(argv[i]).substr(2)] = argv[i + 1];
+    const auto products = kSizes.find(options["size"]);
+    if (products == kSizes.end()) {
+        std::fprintf(stderr, "gemm_bench: --size is smollm2 or 1b\n");
+        return 2;
+    }
+    const int threads = std::stoi(options["threads"]);
+    set_worker_threads(threads);
+    at::set_num_threads(threads);
+    const bench::Limits limits = bench::measure_limits(threads);
+    std::puts(nlohmann::json{{"bench", "limits"},
+                             {"threads", threads},
+                             {"fma_gflops", limits.fma_gflops},
+                             {"bf16_dot_gops", limits.bf16_dot_gops},
+                             {"int8_dot_gops", limits.int8_dot_gops},
+                             {"read_gb_per_s", limits.read_gb_per_s},
+                             {"copy_gb_per_s", limits.copy_gb_per_s}}
+                  .dump()
+                  .c_str());
+
+    torch::manual_seed(1);
+    for (const std::string& dtype_name : split(options["dtypes"])) {
+        const torch::Dtype dtype = dtype_name == "f32" ? torch::kFloat32 : torch::kBFloat16;
+        for (const Product& product : products->second) {
+            const std::int64_t bytes = product.in * product.out * static_cast<std::int64_t>(torch::elementSize(dtype));
+            const std::size_t copies = static_cast<std::size_t>(std::max<std::int64_t>(1, kColdBytes / bytes));
+            // Weights are made outside of inference mode, as the model makes them.
+            std::vector<std::unique_ptr<Weight>> ours;
+            std::vector<torch::Tensor> theirs;
+            for (std::size_t copy = 0; copy < copies; ++copy) {
+                const torch::Tensor values = torch::randn({product.out, product.in}) * 0.05F;
+                ours.push_back(std::make_unique<Weight>(std::vector<Weight::Part>{{product.name, product.out}},
+                                                        product.in,
+                                                        Weight::Options{WeightLayout::panels, dtype, torch::kCPU}));
+                ours.back()->overwrite_rows(0, 0, values);
+                theirs.push_back(values.to(dtype));
+            }
+            const c10::InferenceMode guard;
+            for (const std::string& rows_name : split(options["rows"])) {
+                const int rows = std::stoi(rows_name);
+                const torch::Tensor x = torch::randn({rows, product.in});
+                const torch::Tensor x_theirs = x.to(dtype);
+                std::vector<double> our_seconds;
+                std::vector<double> their_seconds;
+                for (int round = 0; round < std::stoi(options["rounds"]); ++round) {
+                    our_seconds.push_back(
+                        seconds_per_product(copies, [&](std::size_t copy) { ours[copy]->matmul(x); }));
+                    their_seconds.push_back(
+                        seconds_per_product(copies, [&](std::size_t copy) { torch::linear(x_theirs, theirs[copy]); }));
+                }
+                const double seconds = bench::median(our_seconds);
+                const double operations = 2.0 * rows * static_cast<double>(product.in * product.out);
+                const double least = bench::least_seconds(operations, limits.fma_gflops, static_cast<double>(bytes),
+                                                          limits.read_gb_per_s);
+                std::puts(nlohmann::json{{"bench", "gemm"},
+                                         {"kernels", cpu_kernels().name},
+                                         {"product", product.name},
+                                         {"in", product.in},
+                                         {"out", product.out},
+                                         {"dtype", dtype_name},
+                                         {"rows", rows},
+                                         {"gflops", operations / seconds / 1e9},
+                                         {"of_limit", least / seconds},
+                                         {"of_libtorch", bench::median(their_seconds) / seconds}}
+                              .dump()
+                              .c_str());
+                std::fflush(stdout);
+            }
+        }
+    }
+    return 0;
+}
