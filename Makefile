@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 PRESET ?= release
 
-.PHONY: build demo test bench asan tsan storm fuzz format check-format clean
+.PHONY: build demo test bench bench-peers asan tsan storm fuzz format check-format clean
 
 build:
 	@tools/setup.sh apt
@@ -29,9 +29,17 @@ bench: build
 	@tools/setup.sh bench
 	.venv/bin/python bench/text/tokenizer_ratio.py --bench $(BUILD)/text_bench --model models/smollm2 $(if $(filter 1,$(SAVE)),--save)
 	.venv/bin/python bench/text/jinja_ratio.py --bench $(BUILD)/template_bench $(if $(filter 1,$(SAVE)),--save)
+	.venv/bin/python bench/run_micro.py --build $(BUILD)
 	for from in file clone; do $(BUILD)/merge_bench --model models/smollm2 --restore-from $$from; done
 	.venv/bin/python bench/run_load.py --attune $(BUILD)/attune --model models/smollm2
 	for one in cold prefix life; do .venv/bin/python bench/load/$${one}_bench.py --attune $(BUILD)/attune --model models/smollm2; done
+
+# The same load on attune, llama.cpp and vLLM, one after the other; compiles llama.cpp first (half an hour on two cores).
+bench-peers: build
+	@tools/setup.sh model
+	@tools/setup.sh clients
+	@tools/setup.sh peers
+	.venv/bin/python bench/run_peers.py --attune $(BUILD)/attune --model models/smollm2
 
 # The unit tests under AddressSanitizer and UBSan; the inbox under ThreadSanitizer.
 asan:

@@ -4,7 +4,8 @@
     python bench/run_load.py --attune build/attune --model models/smollm2 [--rounds 3] [--name load]
 
 The dtypes alternate round by round in one run, so that a change of the machine's mood hits both; figures are medians
-over the rounds. Prints the README's table and writes bench/results/NAME.json. Needs safetensors and numpy.
+over the rounds. Prints a table and writes bench/results/NAME.json; bench/run_peers.py compares with
+other servers. Needs safetensors and numpy.
 """
 import argparse
 import json
@@ -56,19 +57,15 @@ def median(lines, *keys):
     return round(statistics.median(values), 2)
 
 
-def table(figures, peers):
-    """The README's table: our figures and the peers', each with its ratio to the first peer."""
+def table(figures):
     columns = list(CASES)
-    first = next(iter(peers["rows"].values()))
-    lines = ["| server | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines = ["| weights | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for dtype, row in figures.items():
         cells = []
-        for column, reference in zip(columns, first):
-            ttft = f", TTFT {row[column]['ttft_p50_ms']:.0f} ms" if column == "1 stream" else ""
-            cells.append(f"{row[column]['output_tokens_per_s']:.0f} ({row[column]['output_tokens_per_s'] / reference:.2f}×{ttft})")
-        lines.append(f"| attune {dtype} | " + " | ".join(cells) + " |")
-    for name, row in peers["rows"].items():
-        lines.append(f"| {name} | " + " | ".join("–" if value is None else str(value) for value in row) + " |")
+        for column in columns:
+            ttft = f" (TTFT {row[column]['ttft_p50_ms']:.0f} ms)" if column == "1 stream" else ""
+            cells.append(f"{row[column]['output_tokens_per_s']:.0f}{ttft}")
+        lines.append(f"| {dtype} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -97,9 +94,7 @@ def main():
                                 "itl_p99_ms": median(lines, "itl_ms", "p99"),
                                 "e2e_p50_ms": median(lines, "e2e_ms", "p50")}
                        for column, lines in columns.items()} for dtype, columns in samples.items()}
-    peers = json.loads((ROOT / "bench" / "peers" / "rows.json").read_text())
-    print(f"\nRatios are to {next(iter(peers['rows']))}, measured on a machine of the same kind.\n")
-    print(table(figures, peers) + "\n")
+    print("\n" + table(figures) + "\n")
     save(args.name, {"bench": "load", "model": "SmolLM2-135M-Instruct", "prompt_tokens": 109, "max_tokens": 64,
                      "machine": about, "commit": commit(), "rounds": args.rounds,
                      "command": "python bench/run_load.py --rounds %d --dtypes %s" % (args.rounds, args.dtypes),

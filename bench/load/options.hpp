@@ -19,8 +19,9 @@ struct Options {
     int prompt_tokens = 109;
     int shared_tokens = 0;  ///< the same ids at the head of every prompt (for prefix caches)
     int max_tokens = 64;
-    int vocab = 49000;  ///< prompt ids are drawn below it
-    std::string cold;   ///< cold policy of each request; empty: the server's
+    int vocab = 49000;      ///< prompt ids are drawn below it
+    bool lora_ids = false;  ///< modules are llama.cpp's adapter numbers, named in `lora` instead of `model`
+    std::string cold;       ///< cold policy of each request; empty: the server's
     double slo_ttft_ms = 1000;
     double slo_itl_ms = 100;
     double timeout_s = 300;  ///< of one request

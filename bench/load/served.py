@@ -14,23 +14,22 @@ ROOT = Path(__file__).resolve().parents[2]
 START_S = 180
 
 
-class Server:
-    def __init__(self, attune, model, modules, dtype, settings=()):
-        command = [str(Path(attune).resolve()), "serve", "--model", str(model), "--modules", str(modules), "--dtype", dtype, "--port", "0"]
-        for setting in settings:
-            command += ["--set", setting]
+class Child:
+    """A server process: started, waited for, stopped. Any that speaks OpenAI's routes."""
+
+    def __init__(self, command, ready, env=None):
+        """`ready(self)` gives (host, port) once the server answers, None before."""
         self.out = tempfile.NamedTemporaryFile(prefix="attune-bench-", suffix=".out")
         self.log = tempfile.NamedTemporaryFile(prefix="attune-bench-", suffix=".log")
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.log)
-        self.host, self.port = self._wait()
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.log, env=env)
+        self.host, self.port = self._wait(ready)
         self.url = f"http://{self.host}:{self.port}"
 
-    def _wait(self):
+    def _wait(self, ready):
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self.process.poll() is None:
-            match = re.search(r"^listening on http://(\S+):(\d+)/?$", Path(self.out.name).read_text(), re.MULTILINE)
-            if match:
-                return match[1], int(match[2])
+            if found := ready(self):
+                return found
             time.sleep(0.05)
         self.process.kill()
         raise SystemExit("the server did not start:\n" + Path(self.log.name).read_text(errors="replace")[-3000:])
@@ -45,6 +44,21 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def listening_line(server):
+    match = re.search(r"^listening on http://(\S+):(\d+)/?$", Path(server.out.name).read_text(), re.MULTILINE)
+    return match and (match[1], int(match[2]))
+
+
+class Server(Child):
+    """attune itself."""
+
+    def __init__(self, attune, model, modules, dtype, settings=()):
+        command = [str(Path(attune).resolve()), "serve", "--model", str(model), "--modules", str(modules), "--dtype", dtype, "--port", "0"]
+        for setting in settings:
+            command += ["--set", setting]
+        super().__init__(command, listening_line)
 
     def call(self, method, path, body=None):
         connection = http.client.HTTPConnection(self.host, self.port, timeout=300)

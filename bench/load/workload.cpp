@@ -23,8 +23,9 @@ std::vector<double> zipf_weights(std::size_t count, double exponent) {
     return weights;
 }
 
-std::string body_of(const Options& options, const std::string& model, boost::json::array prompt) {
-    boost::json::object body{{"model", model},
+std::string body_of(const Options& options, const std::string& module, boost::json::array prompt) {
+    const bool by_model = !module.empty() && !options.lora_ids;
+    boost::json::object body{{"model", by_model ? module : options.model},
                              {"prompt", std::move(prompt)},
                              {"max_tokens", options.max_tokens},
                              {"temperature", 0},
@@ -32,6 +33,15 @@ std::string body_of(const Options& options, const std::string& model, boost::jso
                              {"stream", true},
                              {"stream_options", {{"include_usage", true}}}};
     if (!options.cold.empty()) body["attune"] = {{"cold", options.cold}};
+    if (options.lora_ids) {
+        boost::json::array adapters;
+        // What is not named would stay on at its scale.
+        for (const std::string& id : options.modules) {
+            const double scale = id == module ? 1.0 : 0.0;
+            adapters.push_back({{"id", std::stoi(id)}, {"scale", scale}});
+        }
+        body["lora"] = std::move(adapters);
+    }
     return boost::json::serialize(body);
 }
 
@@ -48,15 +58,16 @@ std::vector<Planned> plan(const Options& options) {
     double start_s = 0;
     for (int i = 0; i < options.requests; ++i) {
         Planned next;
-        next.model = options.model;
+        std::string module;
         if (!options.modules.empty()) {
             const auto turn = static_cast<std::size_t>(i) % options.modules.size();
-            next.model = options.modules[options.zipf > 0 ? pick(random) : turn];
+            module = options.modules[options.zipf > 0 ? pick(random) : turn];
         }
+        next.model = module.empty() ? options.model : module;
         auto prompt = shared;
         for (auto& id : draw_ids(random, options.prompt_tokens - static_cast<int>(shared.size()), options.vocab))
             prompt.push_back(std::move(id));
-        next.body = body_of(options, next.model, std::move(prompt));
+        next.body = body_of(options, module, std::move(prompt));
         if (options.rate > 0) {
             start_s += gap(random);
             next.start_s = start_s;

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""The kernels alone, beside what the machine allows: matrix products at 1 to 512 rows in each weight dtype and for both
+sizes of model, as shares of the limit measured in the same run and as ratios to libtorch.
+
+    python bench/run_micro.py --build build [--sizes smollm2,1b] [--dtypes bf16,f32] [--threads 2]
+
+Prints one table per size and dtype and writes bench/results/micro.json.
+"""
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
+from served import ROOT, commit, machine, save  # noqa: E402
+
+
+def run(command):
+    told = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if told.returncode != 0:
+        raise SystemExit(f"{command[0]}: {told.stderr}")
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def table(lines):
+    rows = sorted({line["rows"] for line in lines})
+    told = ["| product | " + " | ".join(f"{n} rows" for n in rows) + " |", "|---" * (len(rows) + 1) + "|"]
+    for product in dict.fromkeys(line["product"] for line in lines):
+        of = {line["rows"]: line for line in lines if line["product"] == product}
+        told.append(f"| {product} {of[rows[0]]['in']}→{of[rows[0]]['out']} | " + " | ".join(
+            f"{of[n]['of_limit']:.2f} ({of[n]['of_libtorch']:.1f}×)" for n in rows) + " |")
+    return "\n".join(told)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build")
+    parser.add_argument("--sizes", default="smollm2,1b")
+    parser.add_argument("--dtypes", default="bf16,f32")
+    parser.add_argument("--threads", default="2")
+    parser.add_argument("--name", default="micro")
+    args = parser.parse_args()
+    result = {"bench": "micro", "machine": machine(), "commit": commit(), "limits": {}, "gemm": []}
+    for size in args.sizes.split(","):
+        limits, *lines = run([args.build / "gemm_bench", "--size", size, "--dtypes", args.dtypes, "--threads", args.threads])
+        result["limits"][size] = limits
+        result["gemm"] += [{"size": size, **line} for line in lines]
+        for dtype in args.dtypes.split(","):
+            print(f"\n{size}, {dtype}, {args.threads} threads: share of the limit (ratio to libtorch)\n")
+            print(table([line for line in lines if line["dtype"] == dtype]), flush=True)
+    save(args.name, result)
+
+
+if __name__ == "__main__":
+    main()
