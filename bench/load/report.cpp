@@ -21,6 +21,7 @@ json::object spread(const std::vector<double>& values) {
     return {{"mean", rounded(values.empty() ? 0 : sum / static_cast<double>(values.size()))},
             {"p50", rounded(percentile(values, 0.50))},
             {"p90", rounded(percentile(values, 0.90))},
+            {"p95", rounded(percentile(values, 0.95))},
             {"p99", rounded(percentile(values, 0.99))},
             {"max", rounded(percentile(values, 1.0))}};
 }
