@@ -31,6 +31,7 @@ from make_modules import write_module  # noqa: E402
 from served import ROOT, Server, commit, machine, save, stream  # noqa: E402
 
 PINNED, MORE = 3, 2
+KV_MIB_PER_STREAM = 8  # some 350 tokens: what a stream needs, so that no scheme's prefix cache hoards memory
 SLO = ("--slo-ttft-ms", "1000", "--slo-itl-ms", "100")
 
 
@@ -44,21 +45,22 @@ class Scheme:
     """The servers of one scheme and which of them answers for which task."""
 
     def __init__(self, args, name, tasks, roots, slot, stack):
-        settings = ["model.kv_bytes=256MiB", f"modules.device_bytes={slot * (len(tasks) + 1)}", *args.set]
+        servers = len(tasks) if name == "a" else 1
+        self.streams = max(6, len(tasks)) // servers
+        room = {"a": 1, "b": len(tasks), "c": PINNED + MORE}[name]
+        settings = [f"model.kv_bytes={self.streams * KV_MIB_PER_STREAM}MiB", f"modules.device_bytes={slot * room}",
+                    *args.set]
         if name == "a":
             servers = [stack.enter_context(Server(args.attune, args.model, roots[task], args.dtype,
-                                                  [*settings[:1], f"modules.device_bytes={2 * slot}", *args.set,
-                                                   f"modules.pinned={task}"])) for task in tasks]
+                                                  [*settings, f"modules.pinned={task}"])) for task in tasks]
             self.of = dict(zip(tasks, servers))
             self.held = len(tasks)
         else:
             held = tasks if name == "b" else tasks[:PINNED]
-            if name == "c":
-                settings[1] = f"modules.device_bytes={slot * (PINNED + MORE)}"
             server = stack.enter_context(Server(args.attune, args.model, roots["all"], args.dtype,
                                                 [*settings, "modules.pinned=" + ",".join(held)]))
             self.of = dict.fromkeys(tasks, server)
-            self.held = min(len(tasks), len(tasks) if name == "b" else PINNED + MORE)
+            self.held = min(len(tasks), room)
         self.servers = list(dict.fromkeys(self.of.values()))
 
     def load(self, args, seed):
@@ -66,8 +68,7 @@ class Scheme:
         clients = []
         for server in self.servers:
             mine = [task for task in self.of if self.of[task] is server]
-            streams = max(6 // len(self.servers), len(mine), 1)
-            command = [args.load, "--url", server.url, "--streams", streams, "--requests", 4 * streams, "--modules",
+            command = [args.load, "--url", server.url, "--streams", self.streams, "--requests", 4 * self.streams, "--modules",
                        ",".join(mine), "--seed", seed, *SLO]
             clients.append(subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True))
         reports = []
