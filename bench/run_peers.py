@@ -128,7 +128,7 @@ def start(args, kind, weights, dtype, loras, made):
 def measure(args, kind, server, case, seed):
     streams, requests, loras, prompt, out = case
     command = [str(args.load), "--url", server.url, "--streams", str(streams), "--requests", str(requests), "--seed",
-               str(seed), "--prompt-tokens", str(prompt), "--max-tokens", str(out), "--timeout-s", "3000"]
+               str(seed), "--prompt-tokens", str(prompt), "--max-tokens", str(out), "--timeout", "3000"]
     if loras and kind == "llama":
         command += ["--lora-ids", "--modules", ",".join(map(str, range(loras)))]
     elif loras:

@@ -2,6 +2,7 @@
 
 #include "engine/engine_impl.hpp"
 #include "engine/free_memory.hpp"
+#include "engine/kernels/instruction_set.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/kv/block_size.hpp"
 
@@ -97,8 +98,13 @@ Result<int> choose_kv_blocks(const EngineOptions& options, const ModelShape& sha
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::shared_ptr<const Tokenizer> tokenizer) {
-    if (options.kernels != "auto" && options.kernels != "torch")
-        return unknown_word("model.kernels", options.kernels, "auto or torch");
+    const bool torch_kernels = options.kernels == "torch";
+    const auto instruction_set = parse_instruction_set(torch_kernels ? "auto" : options.kernels);
+    if (!instruction_set)
+        return unknown_word("model.kernels", options.kernels, "auto, torch, baseline, x86-64-v3 or x86-64-v4");
+    if (!machine_runs(*instruction_set))
+        return make_error(Errc::unsupported, "model.kernels is " + options.kernels + ", which this machine cannot run",
+                          "model.kernels");
     const auto device = parse_device(options.device);
     if (!device) return device.error();
     const auto dtype = parse_dtype("model.dtype", options.dtype);
@@ -111,7 +117,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
     if (options.restore_from != "file" && options.restore_from != "clone")
         return unknown_word("modules.restore_from", options.restore_from, "file or clone");
 
-    const bool torch_kernels = options.kernels == "torch";
+    limit_instruction_set(*instruction_set);
     set_threads(options.threads, torch_kernels);
     auto model = load_model(options.model, {.device = *device, .dtype = *dtype, .torch_kernels = torch_kernels});
     if (!model) return model.error();

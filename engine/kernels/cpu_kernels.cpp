@@ -1,5 +1,6 @@
 #include "engine/kernels/cpu_kernels.hpp"
 
+#include "engine/kernels/instruction_set.hpp"
 #include "engine/kv/block_size.hpp"
 
 #include <cstring>
@@ -21,12 +22,6 @@ namespace {
 // Query heads handled together; each needs a row of scores.
 constexpr std::size_t kGroup = 4;
 
-const CpuKernels& choose() {
-    if (const CpuKernels* set = cpu_kernels("x86-64-v4")) return *set;
-    if (const CpuKernels* set = cpu_kernels("x86-64-v3")) return *set;
-    return kernels_baseline::kKernels;
-}
-
 }  // namespace
 
 std::size_t attention_scratch(int position) {
@@ -34,16 +29,19 @@ std::size_t attention_scratch(int position) {
 }
 
 const CpuKernels& cpu_kernels() {
-    static const CpuKernels& chosen = choose();
-    return chosen;
+#if defined(__x86_64__)
+    if (may_use(InstructionSet::v4)) return kernels_v4::kKernels;
+    if (may_use(InstructionSet::v3)) return kernels_v3::kKernels;
+#endif
+    return kernels_baseline::kKernels;
 }
 
 const CpuKernels* cpu_kernels(const char* name) {
 #if defined(__x86_64__)
     if (std::strcmp(name, kernels_v4::kKernels.name) == 0)
-        return __builtin_cpu_supports("x86-64-v4") ? &kernels_v4::kKernels : nullptr;
+        return machine_runs(InstructionSet::v4) ? &kernels_v4::kKernels : nullptr;
     if (std::strcmp(name, kernels_v3::kKernels.name) == 0)
-        return __builtin_cpu_supports("x86-64-v3") ? &kernels_v3::kKernels : nullptr;
+        return machine_runs(InstructionSet::v3) ? &kernels_v3::kKernels : nullptr;
 #endif
     return std::strcmp(name, kernels_baseline::kKernels.name) == 0 ? &kernels_baseline::kKernels : nullptr;
 }

@@ -117,7 +117,7 @@ struct CpuKernels {
 /// Floats of scratch that attend needs for a row at `position`.
 std::size_t attention_scratch(int position);
 
-/// The best set this machine runs, chosen once.
+/// The best set that may_use() allows.
 const CpuKernels& cpu_kernels();
 
 /// One set by name, for tests that compare them; null when this machine cannot run it.

@@ -1,5 +1,7 @@
 #include "engine/kernels/lora.hpp"
 
+#include "engine/kernels/instruction_set.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,12 +19,6 @@ extern const LoraKernels kLoraKernels;
 }
 
 namespace {
-
-const LoraKernels& choose() {
-    if (const LoraKernels* set = lora_kernels("x86-64-v4")) return *set;
-    if (const LoraKernels* set = lora_kernels("x86-64-v3")) return *set;
-    return lora_baseline::kLoraKernels;
-}
 
 // Nearest even. Values of a module are finite, but a rounding up to infinity is possible and stays one.
 std::uint16_t narrow(float value, std::uint16_t) {
@@ -48,16 +44,19 @@ void pack(const float* b, int out, int rank, Element* panels) {
 }  // namespace
 
 const LoraKernels& lora_kernels() {
-    static const LoraKernels& chosen = choose();
-    return chosen;
+#if defined(__x86_64__)
+    if (may_use(InstructionSet::v4)) return lora_v4::kLoraKernels;
+    if (may_use(InstructionSet::v3)) return lora_v3::kLoraKernels;
+#endif
+    return lora_baseline::kLoraKernels;
 }
 
 const LoraKernels* lora_kernels(const char* name) {
 #if defined(__x86_64__)
     if (std::strcmp(name, lora_v4::kLoraKernels.name) == 0)
-        return __builtin_cpu_supports("x86-64-v4") ? &lora_v4::kLoraKernels : nullptr;
+        return machine_runs(InstructionSet::v4) ? &lora_v4::kLoraKernels : nullptr;
     if (std::strcmp(name, lora_v3::kLoraKernels.name) == 0)
-        return __builtin_cpu_supports("x86-64-v3") ? &lora_v3::kLoraKernels : nullptr;
+        return machine_runs(InstructionSet::v3) ? &lora_v3::kLoraKernels : nullptr;
 #endif
     return std::strcmp(name, lora_baseline::kLoraKernels.name) == 0 ? &lora_baseline::kLoraKernels : nullptr;
 }

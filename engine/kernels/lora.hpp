@@ -41,7 +41,7 @@ struct LoraKernels {
     void (*expand_bf16)(const LoraCall&, const float* t);
 };
 
-/// The best set this machine runs, chosen once.
+/// The best set that may_use() allows.
 const LoraKernels& lora_kernels();
 /// One set by name, for tests that compare them; null when this machine cannot run it.
 const LoraKernels* lora_kernels(const char* name);

@@ -1,5 +1,7 @@
 #include "engine/kernels/quant_kernels.hpp"
 
+#include "engine/kernels/instruction_set.hpp"
+
 #include <cstring>
 #include <initializer_list>
 
@@ -19,13 +21,14 @@ extern const QuantKernels kKernels;
 }
 
 const QuantKernels& quant_kernels() {
-    static const QuantKernels& chosen = []() -> const QuantKernels& {
-        for (const char* name : {"avx512-vnni", "avx-vnni", "x86-64-v3"}) {
+    if (may_use(InstructionSet::best)) {
+        for (const char* name : {"avx512-vnni", "avx-vnni"})
             if (const QuantKernels* set = quant_kernels(name)) return *set;
-        }
-        return quant_baseline::kKernels;
-    }();
-    return chosen;
+    }
+#if defined(__x86_64__)
+    if (may_use(InstructionSet::v3)) return quant_v3::kKernels;
+#endif
+    return quant_baseline::kKernels;
 }
 
 const QuantKernels* quant_kernels(const char* name) {

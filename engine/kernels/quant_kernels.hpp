@@ -72,7 +72,7 @@ struct QuantKernels {
     }
 };
 
-/// The best set this machine runs, chosen once.
+/// The best set that may_use() allows.
 const QuantKernels& quant_kernels();
 
 /// One set by name; null when this machine cannot run it.

@@ -26,6 +26,7 @@ struct GoldenHouse {
         std::vector<TokenId> end_tokens = {};
         bool prefix_cache = true;
         std::string dtype = "f32";  ///< of weights, cache and slots
+        std::string kernels = "auto";
         std::string apply = "batched";
         std::int64_t drain_ms = 200;
         std::string restore_from = "file";
@@ -38,6 +39,7 @@ struct GoldenHouse {
         options.model = golden::model_folder(model);
         options.device = "cpu";
         options.dtype = size.dtype;
+        options.kernels = size.kernels;
         options.slot_dtype = size.dtype;
         options.step_tokens = size.step_tokens;
         options.max_sequences = size.max_sequences;

@@ -1,6 +1,7 @@
 // Every kind of module, from its files to its tokens, against transformers and PEFT.
 
 #include "support/golden_house.hpp"
+#include "support/kernel_words.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -80,9 +81,11 @@ std::vector<Picked> mixture(const std::string& model, unsigned seed) {
 }  // namespace
 
 TEST_CASE("every reference case gives the reference's prompt rows and tokens", "[engine][golden][B1]") {
+    const std::string kernels = GENERATE(from_range(testing::kernel_words()));
+    CAPTURE(kernels);
     int seen = 0;
     for (const std::string& model : golden::models()) {
-        GoldenHouse house(model);
+        GoldenHouse house(model, {.kernels = kernels});
         for (const NamedCase& one : cases_of(model)) {
             INFO(model << " " << one.name);
             const golden::Case expected = golden::read_case(model, one.name);

@@ -2,6 +2,7 @@
 // list from a request (order, requires, members) is above the engine.
 
 #include "support/golden_house.hpp"
+#include "support/kernel_words.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -24,10 +25,12 @@ Combine combine_of(const nlohmann::json& request) {
 }  // namespace
 
 TEST_CASE("every reference case of states and packages gives the reference's rows and tokens", "[engine][golden]") {
+    const std::string kernels = GENERATE(from_range(testing::kernel_words()));
+    CAPTURE(kernels);
     int seen = 0;
     const auto index = golden::read_json(states_root() / "index.json");
     for (const std::string model : {"llama_gqa_tied", "qwen3_qknorm", "mistral_swa"}) {
-        GoldenHouse house(model);
+        GoldenHouse house(model, {.kernels = kernels});
         ModuleLimits limits;
         limits.base_values = house.engine->base_values();
         ModelShape shape = house.engine->shape();

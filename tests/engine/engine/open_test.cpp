@@ -1,7 +1,12 @@
 #include "engine/engine.hpp"
 
 #include "engine/free_memory.hpp"
+#include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/lora.hpp"
+#include "engine/kernels/quant_kernels.hpp"
 #include "support/golden_house.hpp"
+
+#include "support/kernel_words.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -43,6 +48,20 @@ TEST_CASE("words that name no device, dtype or kernels are refused by setting", 
     options = tiny();
     options.kv_bytes = 16;
     CHECK(refused_param(options) == "model.kv_bytes");
+}
+
+TEST_CASE("model.kernels bounds the instruction set of every kernel", "[engine]") {
+    EngineOptions options = tiny();
+    for (const std::string& word : testing::kernel_words()) {
+        options.kernels = word;
+        REQUIRE(Engine::open(options, nullptr));
+        CHECK(instruction_set_limit() == *parse_instruction_set(word));
+        if (word == "auto") continue;
+        CHECK(cpu_kernels().name == word);
+        CHECK(lora_kernels().name == word);
+        CHECK(std::string_view(quant_kernels().name) == (word == "x86-64-v4" ? "x86-64-v3" : word));
+    }
+    limit_instruction_set(InstructionSet::best);
 }
 
 TEST_CASE("a folder that holds no model is refused without naming the folder", "[engine]") {

@@ -2,6 +2,7 @@
 
 #include "engine/model/step_maker.hpp"
 #include "support/golden.hpp"
+#include "support/kernel_words.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -76,8 +77,10 @@ std::vector<float> log_softmax(const std::vector<float>& logits) {
 
 TEST_CASE("every golden model gives the reference's logits for whole prompts", "[engine][model][golden]") {
     const std::string name = GENERATE(from_range(golden::models()));
-    const bool torch_kernels = GENERATE(false, true);
-    CAPTURE(name, torch_kernels);
+    const std::string kernels = GENERATE(from_range(testing::kernel_words()), std::string("torch"));
+    CAPTURE(name, kernels);
+    const bool torch_kernels = kernels == "torch";
+    if (!torch_kernels) limit_instruction_set(*parse_instruction_set(kernels));
     Setup setup(name, torch_kernels);
     const golden::Case reference = golden::read_case(name, "base");
     for (const golden::Prompt& prompt : reference.prompts) {
@@ -85,6 +88,7 @@ TEST_CASE("every golden model gives the reference's logits for whole prompts", "
         const Batch batch = setup.steps.step({{&sequence, static_cast<int>(prompt.tokens.size())}});
         CHECK(difference(prompt, 0, setup.run(batch)) <= golden::kTolerance);
     }
+    limit_instruction_set(InstructionSet::best);
 }
 
 TEST_CASE("a prompt read in chunks gives the logits of the whole", "[engine][model][golden]") {
@@ -108,8 +112,10 @@ TEST_CASE("a prompt read in chunks gives the logits of the whole", "[engine][mod
 TEST_CASE("prompts mixed in one batch, joining at different steps, give the logits of each alone",
           "[engine][model][golden]") {
     const std::string name = GENERATE(from_range(golden::models()));
-    const bool torch_kernels = GENERATE(false, true);
-    CAPTURE(name, torch_kernels);
+    const std::string kernels = GENERATE(from_range(testing::kernel_words()), std::string("torch"));
+    CAPTURE(name, kernels);
+    const bool torch_kernels = kernels == "torch";
+    if (!torch_kernels) limit_instruction_set(*parse_instruction_set(kernels));
     Setup setup(name, torch_kernels);
     const golden::Case reference = golden::read_case(name, "base");
     std::vector<TestSequence> sequences;
@@ -142,8 +148,10 @@ TEST_CASE("prompts mixed in one batch, joining at different steps, give the logi
 TEST_CASE("greedy decoding in one batch follows the reference's tokens and log-probabilities",
           "[engine][model][golden]") {
     const std::string name = GENERATE(from_range(golden::models()));
-    const bool torch_kernels = GENERATE(false, true);
-    CAPTURE(name, torch_kernels);
+    const std::string kernels = GENERATE(from_range(testing::kernel_words()), std::string("torch"));
+    CAPTURE(name, kernels);
+    const bool torch_kernels = kernels == "torch";
+    if (!torch_kernels) limit_instruction_set(*parse_instruction_set(kernels));
     Setup setup(name, torch_kernels);
     const golden::Case reference = golden::read_case(name, "base");
     std::vector<TestSequence> sequences;
@@ -176,8 +184,10 @@ TEST_CASE("greedy decoding in one batch follows the reference's tokens and log-p
 
 TEST_CASE("the paged path and the plain one give the same logits", "[engine][model]") {
     const std::string name = GENERATE(from_range(golden::models()));
-    const bool torch_kernels = GENERATE(false, true);
-    CAPTURE(name, torch_kernels);
+    const std::string kernels = GENERATE(from_range(testing::kernel_words()), std::string("torch"));
+    CAPTURE(name, kernels);
+    const bool torch_kernels = kernels == "torch";
+    if (!torch_kernels) limit_instruction_set(*parse_instruction_set(kernels));
     Setup setup(name, torch_kernels);
     const golden::Case reference = golden::read_case(name, "base");
     TestSequence a{reference.prompts[2].tokens};
