@@ -7,7 +7,7 @@ HTTP at 1 and 32 streams, on the base and over 8 and 32 LoRAs, and the time to t
 All servers are asked by the same client (attune_load), with the same token ids, greedy, end tokens ignored, on all
 cores. The rounds alternate over the servers, so that a change of the machine's mood hits all; figures are medians over
 the rounds. Prints each server's row and attune's ratios to its peers of the same weight width, and writes
-bench/results/NAME.json. A server whose program or weights are missing is left out and named.
+bench/results/NAME.json. A server whose program or weights are missing is left out and named, one that fails likewise.
 """
 import argparse
 import http.client
@@ -204,7 +204,10 @@ def main():
         made = Weights(args.model, Path(folder))
         for number in range(1, args.rounds + 1):
             for name in names:
-                run_server(args, name, made, number, samples)
+                try:
+                    run_server(args, name, made, number, samples)
+                except SystemExit as fault:  # one peer that fails does not cost the others their figures
+                    print(f"round {number}, {name} failed: {fault}", flush=True)
     figures = {name: {column: round(statistics.median(values), 1) for column, values in row.items()}
                for name, row in samples.items()}
     print("\nOutput tokens/s, and milliseconds to the first token:\n\n" + table(figures, args.columns, lambda f: f"{f:.0f}"))
