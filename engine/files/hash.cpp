@@ -2,7 +2,13 @@
 
 #include <openssl/evp.h>
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -37,16 +43,82 @@ struct Sha256::State {
     State& operator=(const State&) = delete;
 };
 
+/// What waits for the hashing thread. It ends when told that nothing more comes, with everything hashed.
+struct Sha256::Queue {
+    explicit Queue(EVP_MD_CTX* hash) : context(hash), thread([this] { serve(); }) {}
+    ~Queue() { finish(); }
+    Queue(const Queue&) = delete;
+    Queue& operator=(const Queue&) = delete;
+
+    void push(std::span<const std::byte> bytes) {
+        std::vector<std::byte> piece(bytes.begin(), bytes.end());
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return waiting_bytes < kWaitingBytes; });
+        waiting_bytes += piece.size();
+        pieces.push_back(std::move(piece));
+        changed.notify_all();
+    }
+
+    void finish() {
+        {
+            const std::scoped_lock lock(mutex);
+            closed = true;
+        }
+        changed.notify_all();
+        if (thread.joinable()) thread.join();
+    }
+
+private:
+    void serve() {
+        std::unique_lock lock(mutex);
+        for (;;) {
+            changed.wait(lock, [this] { return closed || !pieces.empty(); });
+            if (pieces.empty()) return;
+            const std::vector<std::byte> piece = std::move(pieces.front());
+            pieces.pop_front();
+            lock.unlock();
+            EVP_DigestUpdate(context, piece.data(), piece.size());
+            lock.lock();
+            waiting_bytes -= piece.size();
+            changed.notify_all();
+        }
+    }
+
+    EVP_MD_CTX* context;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::vector<std::byte>> pieces;
+    std::size_t waiting_bytes = 0;
+    bool closed = false;
+    std::thread thread;  // last: it uses all of the above
+};
+
 Sha256::Sha256() : state_(std::make_unique<State>()) {}
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
-Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
-void Sha256::update(std::span<const std::byte> bytes) { EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()); }
+Sha256& Sha256::operator=(Sha256&& other) noexcept {
+    queue_.reset();  // its thread works on the state that goes
+    state_ = std::move(other.state_);
+    queue_ = std::move(other.queue_);
+    return *this;
+}
 
-void Sha256::update(std::string_view text) { EVP_DigestUpdate(state_->context, text.data(), text.size()); }
+Sha256 Sha256::on_own_thread() {
+    Sha256 hash;
+    hash.queue_ = std::make_unique<Queue>(hash.state_->context);
+    return hash;
+}
+
+void Sha256::update(std::span<const std::byte> bytes) {
+    if (queue_) return queue_->push(bytes);
+    EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
+}
+
+void Sha256::update(std::string_view text) { update(std::as_bytes(std::span(text))); }
 
 std::string Sha256::hex() {
+    if (queue_) queue_->finish();
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int size = 0;
     EVP_DigestFinal_ex(state_->context, digest, &size);

@@ -12,6 +12,8 @@ namespace attune {
 class Sha256 {
 public:
     Sha256();
+    /// Hashes on a thread of its own while the caller goes on; at most kWaitingBytes wait to be hashed.
+    static Sha256 on_own_thread();
     ~Sha256();
     Sha256(Sha256&&) noexcept;
     Sha256& operator=(Sha256&&) noexcept;
@@ -20,9 +22,13 @@ public:
     void update(std::string_view text);
     std::string hex();  ///< 64 lower-case digits; ends the hash
 
+    static constexpr std::size_t kWaitingBytes = std::size_t{8} << 20;
+
 private:
     struct State;
+    struct Queue;
     std::unique_ptr<State> state_;
+    std::unique_ptr<Queue> queue_;  // null: hashed by the caller
 };
 
 /// XXH3-128: the resident base, many times a day.

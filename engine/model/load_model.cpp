@@ -8,9 +8,13 @@
 #include "engine/weights/base_audit.hpp"
 #include "engine/weights/tensor_files.hpp"
 #include "engine/weights/weight_audit.hpp"
+#include "engine/weights/zero_pages.hpp"
 
 #include <algorithm>
 #include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace attune {
 
@@ -120,9 +124,34 @@ void feed_header(Sha256& checkpoint, const StoredTensor& stored) {
     checkpoint.update("\0"sv);
 }
 
-/// Fills the weights and returns the checkpoint id: one pass over the files in name order serves both.
+/// Brings the weights' pages in, in the order in which fill() writes them: clearing them is half of its work.
+class PageAhead {
+public:
+    PageAhead(const Tensors& tensors, const Places& places) {
+        for (const auto& [name, source] : tensors) {
+            const auto place = places.find(name);
+            if (place == places.end()) continue;
+            const Weight& weight = *place->second.weight;
+            if (weight.device().is_cpu()) spans_.emplace_back(weight.address(), weight.bytes());
+        }
+        thread_ = std::jthread([this](const std::stop_token& stop) {
+            for (const auto& [begin, bytes] : spans_) {
+                if (stop.stop_requested()) return;
+                populate_pages(begin, bytes);
+            }
+        });
+    }
+
+private:
+    std::vector<std::pair<const void*, std::size_t>> spans_;
+    std::jthread thread_;  // last: it reads the spans
+};
+
+/// Fills the weights and returns the checkpoint id: one pass over the files in name order serves both. Hashing and the
+/// clearing of pages go on beside it.
 Result<std::string> fill(const Tensors& tensors, const Places& places) {
-    Sha256 checkpoint;
+    const PageAhead ahead(tensors, places);
+    Sha256 checkpoint = Sha256::on_own_thread();
     for (const auto& [name, source] : tensors) {
         feed_header(checkpoint, source.stored);
         const auto place = places.find(name);

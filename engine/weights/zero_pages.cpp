@@ -1,6 +1,8 @@
 #include "engine/weights/zero_pages.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
+#include <cstdint>
 
 namespace attune {
 
@@ -23,6 +25,19 @@ torch::Tensor zero_pages(const std::vector<std::int64_t>& shape, torch::Dtype dt
     if (pages == PageSize::huge) (void)::madvise(memory, bytes, MADV_HUGEPAGE);
     return torch::from_blob(
         memory, shape, [bytes](void* from) { ::munmap(from, bytes); }, options);
+}
+
+void populate_pages(const void* begin, std::size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto first = reinterpret_cast<std::uintptr_t>(begin);
+    const std::uintptr_t from = (first + page - 1) / page * page;
+    const std::uintptr_t to = (first + bytes) / page * page;
+    if (to > from) (void)::madvise(reinterpret_cast<void*>(from), to - from, MADV_POPULATE_WRITE);
+#else
+    static_cast<void>(begin);
+    static_cast<void>(bytes);
+#endif
 }
 
 }  // namespace attune

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <vector>
 
 namespace attune {
@@ -15,5 +16,9 @@ enum class PageSize : unsigned char {
 /// written, so that a cache sized for the worst case costs only what is used of it.
 torch::Tensor zero_pages(const std::vector<std::int64_t>& shape, torch::Dtype dtype, torch::Device device,
                          PageSize pages);
+
+/// Asks the kernel for the pages of [begin, begin + bytes) now instead of at their first use; contents stay. From any
+/// thread; where the kernel cannot, nothing happens.
+void populate_pages(const void* begin, std::size_t bytes);
 
 }  // namespace attune

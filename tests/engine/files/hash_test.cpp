@@ -28,6 +28,24 @@ TEST_CASE("a hash does not depend on how its input was cut", "[engine][files]") 
     CHECK(quick.hex() == sliced.hex());
 }
 
+TEST_CASE("SHA-256 on a thread of its own gives the same digest", "[engine][files]") {
+    CHECK(Sha256::on_own_thread().hex() == Sha256().hex());
+    // More than may wait at once, in pieces small and large.
+    const std::string text(3 * Sha256::kWaitingBytes, 'y');
+    Sha256 here;
+    here.update(text);
+    Sha256 there = Sha256::on_own_thread();
+    there.update(std::string_view(text).substr(0, 1));
+    there.update(std::string_view(text).substr(1, 2 * Sha256::kWaitingBytes));
+    there.update(std::string_view(text).substr(1 + 2 * Sha256::kWaitingBytes));
+    CHECK(there.hex() == here.hex());
+    // One that is given up, and one that takes another's place, end their threads.
+    Sha256 replaced = Sha256::on_own_thread();
+    replaced.update("abc");
+    replaced = Sha256();
+    CHECK(replaced.hex() == Sha256().hex());
+}
+
 TEST_CASE("XXH3-128 gives the reference digest of nothing and sees every bit", "[engine][files]") {
     CHECK(Xxh128().hex() == "99aa06d3014798d86001c324468d497f");
     std::string text(4096, '\0');
