@@ -112,6 +112,9 @@ struct CpuKernels {
     void (*rope)(float* head, const float* cos, const float* sin, int half);
     /// out = gate / (1 + exp(-gate)) * up.
     void (*silu_mul)(const float* gate, const float* up, int n, float* out);
+
+    /// One panel of up to kPanelOutputs rows, [count, columns] bfloat16, bits as they are; missing rows become zeros.
+    void (*pack_bf16)(const std::uint16_t* rows, int count, int columns, Bf16* panel);
 };
 
 /// Floats of scratch that attend needs for a row at `position`.

@@ -167,6 +167,78 @@ void gemm(const GemmCall& call, std::int64_t begin, std::int64_t end) {
     }
 }
 
+// ---- packing
+
+#if defined(__AVX512F__)
+/// 16 x 16 words turned in place: blocks of 8, 4, 2 and 1 change places across the diagonal.
+template <int Distance>
+inline void swap_blocks(Words (&w)[kLanes]) {
+    Ints from_low;
+    Ints from_high;
+    for (int lane = 0; lane < kLanes; ++lane) {
+        const bool first = (lane & Distance) == 0;
+        from_low[lane] = first ? lane : kLanes + lane - Distance;
+        from_high[lane] = first ? lane + Distance : kLanes + lane;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+        if ((i & Distance) != 0) continue;
+        const Words low = w[i];
+        const Words high = w[i + Distance];
+        w[i] = __builtin_shuffle(low, high, from_low);
+        w[i + Distance] = __builtin_shuffle(low, high, from_high);
+    }
+}
+
+inline void turn(Words (&w)[kLanes]) {
+    swap_blocks<8>(w);
+    swap_blocks<4>(w);
+    swap_blocks<2>(w);
+    swap_blocks<1>(w);
+}
+#else
+inline void turn(Words (&w)[kLanes]) {
+    std::uint32_t words[kLanes][kLanes];
+    __builtin_memcpy(words, w, sizeof words);
+    for (int i = 0; i < kLanes; ++i) {
+        for (int j = 0; j < i; ++j) {
+            const std::uint32_t kept = words[i][j];
+            words[i][j] = words[j][i];
+            words[j][i] = kept;
+        }
+    }
+    __builtin_memcpy(w, words, sizeof words);
+}
+#endif
+
+inline Words load_words(const std::uint16_t* from) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    return __builtin_convertvector(halves, Words);
+}
+
+void pack_bf16(const std::uint16_t* rows, int count, int columns, Bf16* panel) {
+    const int whole = columns - columns % kLanes;
+    for (int k = 0; k < whole; k += kLanes) {
+        Words w[kLanes];
+        for (int n = 0; n < kLanes; ++n) {
+            const std::ptrdiff_t low = static_cast<std::ptrdiff_t>(n) * columns + k;
+            w[n] = n < count ? load_words(rows + low) : Words{};
+            if (n + kLanes < count)
+                w[n] |= load_words(rows + low + static_cast<std::ptrdiff_t>(kLanes) * columns) << 16;
+        }
+        turn(w);
+        __builtin_memcpy(panel + static_cast<std::ptrdiff_t>(k) * kPanelOutputs, w, sizeof w);
+    }
+    for (int k = whole; k < columns; ++k) {
+        for (int n = 0; n < kPanelOutputs; ++n) {
+            Bf16 value{0};
+            if (n < count) value.bits = rows[static_cast<std::ptrdiff_t>(n) * columns + k];
+            panel[static_cast<std::ptrdiff_t>(k) * kPanelOutputs + panel_index(Bf16{}, n)] = value;
+        }
+    }
+}
+
 // ---- changing a weight
 
 inline Ints not_finite(Floats value) {
@@ -451,6 +523,7 @@ void silu_mul(const float* gate, const float* up, int n, float* out) {
 extern const CpuKernels kKernels;
 const CpuKernels kKernels{ATTUNE_KERNEL_NAME, gemm<float>,   gemm<Bf16>,   change_panel<float>,
                           change_panel<Bf16>, attend<float>, attend<Bf16>, kv_write<float>,
-                          kv_write<Bf16>,     rms_norm,      rope,         silu_mul};
+                          kv_write<Bf16>,     rms_norm,      rope,         silu_mul,
+                          pack_bf16};
 
 }  // namespace attune::ATTUNE_KERNEL_SET

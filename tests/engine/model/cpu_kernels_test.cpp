@@ -256,6 +256,32 @@ TEST_CASE("silu of large and small gates stays finite and right", "[engine][kern
     }
 }
 
+TEST_CASE("bfloat16 rows turned into panels keep every bit, whatever is missing at the edges", "[engine][kernels]") {
+    for (const CpuKernels* set : sets()) {
+        for (const int columns : {1, 15, 16, 48, 53}) {
+            for (const int count : {1, 16, 17, 31, 32}) {
+                CAPTURE(set->name, columns, count);
+                std::vector<std::uint16_t> rows(static_cast<std::size_t>(count * columns));
+                // Every pattern is kept, those of NaN and infinity too.
+                for (std::size_t i = 0; i < rows.size(); ++i)
+                    rows[i] = static_cast<std::uint16_t>(i * 40503U + 0x7f81U);
+                std::vector<Bf16> panel(static_cast<std::size_t>(kPanelOutputs * columns), Bf16{0xdead});
+                set->pack_bf16(rows.data(), count, columns, panel.data());
+                int wrong = 0;
+                for (int n = 0; n < kPanelOutputs; ++n) {
+                    for (int k = 0; k < columns; ++k) {
+                        const std::uint16_t expected =
+                            n < count ? rows[static_cast<std::size_t>(n * columns + k)] : std::uint16_t{0};
+                        const int at = k * kPanelOutputs + panel_index(Bf16{}, n);
+                        wrong += panel[static_cast<std::size_t>(at)].bits != expected;
+                    }
+                }
+                CHECK(wrong == 0);
+            }
+        }
+    }
+}
+
 TEST_CASE("bfloat16 rounds to the nearest even and keeps NaN", "[engine][kernels]") {
     CHECK(from_bf16(to_bf16(1.0F)) == 1.0F);
     CHECK(to_bf16(1.00390625F).bits == 0x3f80);  // halfway between 1 and the next: even is 1
