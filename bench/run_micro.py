@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernels alone, beside what the machine allows: matrix products at 1 to 512 rows in each weight dtype and for both
+"""The kernels alone, beside what the machine allows: attention, sampling and hashing, and matrix products at 1 to 512 rows in each weight dtype and for both
 sizes of model, as shares of the limit measured in the same run and as ratios to libtorch.
 
     python bench/run_micro.py --build build [--sizes smollm2,1b] [--dtypes bf16,f32] [--threads 2]
@@ -49,6 +49,11 @@ def main():
         for dtype in args.dtypes.split(","):
             print(f"\n{size}, {dtype}, {args.threads} threads: share of the limit (ratio to libtorch)\n")
             print(table([line for line in lines if line["dtype"] == dtype]), flush=True)
+    result["parts"] = run([args.build / "parts_bench", "--threads", args.threads])
+    print("\nBesides products, share of the limit:\n")
+    for line in result["parts"]:
+        what = {key: value for key, value in line.items() if key not in ("bench", "kernels", "of_limit")}
+        print(f"- {line['bench']} {what}: {line['of_limit']:.2f}", flush=True)
     save(args.name, result)
 
 
