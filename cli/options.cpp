@@ -23,7 +23,7 @@ void SettingOptions::add_model(CLI::App& command) {
         .add_option("--model", model,
                     "The base model: a folder (config.json, model.safetensors, tokenizer.json) or a .gguf file")
         ->type_name("PATH");
-    command.add_option("--dtype", dtype, "How weights are stored: auto, f32, bf16")->type_name("DTYPE");
+    command.add_option("--dtype", dtype, "How weights are stored: auto, f32, bf16, int8, int4")->type_name("DTYPE");
     command.add_option("--threads", threads, "Threads that compute (0: all cores)")->type_name("N");
 }
 

@@ -125,16 +125,14 @@ SettingField text(const char* section, const char* key, Where at, std::string al
     return field;
 }
 
-/// One of `now`; `later` are words of the contract that this version does not offer.
+/// One of `words`.
 template <class Where>
-SettingField choice(const char* section, const char* key, Where at, std::vector<std::string> now,
-                    std::vector<std::string> later = {}) {
-    SettingField field{section, key, joined(now), /*is_text=*/true};
-    field.read = [at, now, later](const toml::node& value, const std::filesystem::path&, Settings& into) {
+SettingField choice(const char* section, const char* key, Where at, std::vector<std::string> words) {
+    SettingField field{section, key, joined(words), /*is_text=*/true};
+    field.read = [at, words](const toml::node& value, const std::filesystem::path&, Settings& into) {
         const auto given = value.as_string();
-        if (given == nullptr) return Outcome::wrong;
-        if (std::find(later.begin(), later.end(), given->get()) != later.end()) return Outcome::not_yet;
-        if (std::find(now.begin(), now.end(), given->get()) == now.end()) return Outcome::wrong;
+        if (given == nullptr || std::find(words.begin(), words.end(), given->get()) == words.end())
+            return Outcome::wrong;
         at(into) = given->get();
         return Outcome::ok;
     };
@@ -146,22 +144,18 @@ template <class Enum>
 struct Word {
     const char* text;
     Enum value;
-    bool now = true;
 };
 
 template <class Where>
 SettingField enumerated(const char* section, const char* key, Where at,
                         std::vector<Word<typename Where::Value>> words) {
-    std::vector<std::string> now;
-    for (const auto& word : words) {
-        if (word.now) now.emplace_back(word.text);
-    }
-    SettingField field{section, key, joined(now), /*is_text=*/true};
+    std::vector<std::string> texts;
+    for (const auto& word : words) texts.emplace_back(word.text);
+    SettingField field{section, key, joined(texts), /*is_text=*/true};
     field.read = [at, words](const toml::node& value, const std::filesystem::path&, Settings& into) {
         const auto given = value.as_string();
         for (const auto& word : words) {
             if (given == nullptr || given->get() != word.text) continue;
-            if (!word.now) return Outcome::not_yet;
             at(into) = word.value;
             return Outcome::ok;
         }

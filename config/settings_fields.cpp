@@ -58,8 +58,9 @@ void add_model(std::vector<SettingField>& all) {
     all.push_back(path("model", "path", model(&S::path)));
     all.push_back(text("model", "id", model(&S::id), "a name without \"/\", not \"auto\"", is_name_or_empty));
     all.push_back(text("model", "device", model(&S::device), "\"auto\", \"cpu\", \"cuda:N\"", is_device));
-    all.push_back(choice("model", "dtype", model(&S::dtype), {"auto", "f32", "bf16"}, {"int8"}));
-    all.push_back(choice("model", "kernels", model(&S::kernels), {"auto", "torch", "baseline", "x86-64-v3", "x86-64-v4"}));
+    all.push_back(choice("model", "dtype", model(&S::dtype), {"auto", "f32", "bf16", "int8", "int4"}));
+    all.push_back(
+        choice("model", "kernels", model(&S::kernels), {"auto", "torch", "baseline", "x86-64-v3", "x86-64-v4"}));
     all.push_back(integer("model", "max_context", model(&S::max_context), 0, 1 << 24, " (0 = the model's own)"));
     all.push_back(size("model", "kv_bytes", model(&S::kv_bytes), kMiB, 64 * kTiB, /*zero_too=*/true));
     all.push_back(boolean("model", "prefix_cache", model(&S::prefix_cache)));

@@ -15,8 +15,7 @@ namespace attune {
 struct SettingField {
     enum class Outcome {
         ok,
-        wrong,    ///< type or value is not what `allowed` says
-        not_yet,  ///< a value of the contract that this version does not offer
+        wrong,  ///< type or value is not what `allowed` says
     };
 
     std::string section;

@@ -69,9 +69,6 @@ Result<void> read_field(const SettingField& field, const toml::node& value, cons
     const auto outcome = field.read(value, base, into);
     if (outcome == SettingField::Outcome::ok) return {};
     const std::string what = place + "[" + field.section + "] " + field.key + " = " + describe(value);
-    if (outcome == SettingField::Outcome::not_yet) {
-        return make_error(Errc::unsupported, what + " is not available yet; available: " + field.allowed, field.key);
-    }
     return make_error(Errc::invalid_argument, what + " is not allowed; allowed: " + field.allowed, field.key);
 }
 

@@ -22,7 +22,7 @@ class Tokenizer;
 struct EngineOptions {
     std::filesystem::path model;
     std::string device = "auto";
-    std::string dtype = "auto";    ///< auto | f32 | bf16
+    std::string dtype = "auto";    ///< auto | f32 | bf16 | int8 | int4
     std::string kernels = "auto";  ///< auto | torch (the reference path)
     int max_context = 0;           ///< 0: the model's
     std::uint64_t kv_bytes = 0;    ///< 0: chosen from max_sequences and the context

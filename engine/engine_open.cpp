@@ -40,11 +40,10 @@ Result<torch::Device> parse_device(const std::string& word) {
     return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
-/// auto: bf16, what F32, F16 and BF16 files are served as.
-Result<torch::Dtype> parse_dtype(const char* setting, const std::string& word) {
+Result<torch::Dtype> parse_slot_dtype(const std::string& word) {
     if (word == "f32") return torch::kFloat32;
-    if (word == "bf16" || word == "auto") return torch::kBFloat16;
-    return unknown_word(setting, word, "auto, f32 or bf16");
+    if (word == "bf16") return torch::kBFloat16;
+    return unknown_word("modules.slot_dtype", word, "f32 or bf16");
 }
 
 Result<ApplyWish> parse_apply(const std::string& word) {
@@ -107,9 +106,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
                           "model.kernels");
     const auto device = parse_device(options.device);
     if (!device) return device.error();
-    const auto dtype = parse_dtype("model.dtype", options.dtype);
-    if (!dtype) return dtype.error();
-    const auto slot_dtype = parse_dtype("modules.slot_dtype", options.slot_dtype);
+    const auto form = weight_form(options.dtype);
+    if (!form) return unknown_word("model.dtype", options.dtype, "auto, f32, bf16, int8 or int4");
+    const torch::Dtype dtype = form->first;
+    const auto slot_dtype = parse_slot_dtype(options.slot_dtype);
     if (!slot_dtype) return slot_dtype.error();
 
     const auto apply = parse_apply(options.apply);
@@ -119,15 +119,23 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
 
     limit_instruction_set(*instruction_set);
     set_threads(options.threads, torch_kernels);
-    auto model = load_model(options.model, {.device = *device, .dtype = *dtype, .torch_kernels = torch_kernels});
+    auto model = load_model(options.model,
+                            {.device = *device, .dtype = dtype, .torch_kernels = torch_kernels, .bits = form->second});
     if (!model) return model.error();
+    const bool quantised = (*model)->is_quantised();
+    if (quantised && *apply == ApplyWish::merged)
+        return make_error(Errc::unsupported,
+                          "scheduler.apply is \"merged\", but modules are never merged into quantised weights: choose "
+                          "batched, or model.dtype bf16",
+                          "scheduler.apply");
 
     EngineLayout layout{.device = *device,
-                        .kv_dtype = *dtype,
+                        .kv_dtype = dtype,
                         .slot_dtype = *slot_dtype,
                         .kv_blocks = 0,
                         .torch_kernels = torch_kernels,
-                        .apply = *apply};
+                        // What auto may always choose.
+                        .apply = quantised ? ApplyWish::batched : *apply};
     const ModelShape& shape = (*model)->shape();
     const int max_context =
         options.max_context > 0 ? std::min(options.max_context, shape.max_context) : shape.max_context;
@@ -159,7 +167,7 @@ EngineImpl::EngineImpl(std::unique_ptr<Model> model, const EngineOptions& option
       pool_(layout.kv_blocks),
       scheduler_({.max_sequences = std::max(options.max_sequences, 1), .step_tokens = std::max(options.step_tokens, 1)},
                  pool_),
-      merge_(*model_, options.restore_from == "clone"),
+      merge_(*model_, options.restore_from == "clone" && !model_->is_quantised()),
       apply_(layout.apply, std::chrono::milliseconds(options.drain_ms)),
       sampler_(shape_.vocab_size) {
     if (options_.max_context > 0) shape_.max_context = std::min(shape_.max_context, options_.max_context);

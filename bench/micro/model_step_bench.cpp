@@ -1,5 +1,6 @@
 // One step of the model alone: decode rows at a given context, or one prompt chunk. No server, no sampler.
-//   model_step_bench --model DIR [--dtype f32|bf16] [--rows 32] [--context 150] [--prompt N] [--threads 2]
+//   model_step_bench --model PATH [--dtype f32|bf16|int8|int4|auto] [--rows 32] [--context 150] [--prompt N] [--threads
+//   2]
 //                    [--steps 20] [--kernels auto|torch]
 // Prints one JSON line: median and best milliseconds per step, rows per second, and the processor time of the median
 // step, which on a busy machine says more (with one thread; idle threads spin).
@@ -56,14 +57,19 @@ std::map<std::string, std::string> parse(int argc, char** argv) {
 int main(int argc, char** argv) {
     auto options = parse(argc, argv);
     if (!options.contains("model")) {
-        std::fprintf(stderr, "usage: model_step_bench --model DIR [--dtype f32|bf16] [--rows N] [--context N] ...\n");
+        std::fprintf(stderr, "usage: model_step_bench --model PATH [--dtype f32|bf16|int8|int4|auto] [--rows N] ...\n");
         return 2;
     }
     set_worker_threads(std::stoi(options["threads"]));
     at::set_num_threads(options["kernels"] == "torch" ? std::stoi(options["threads"]) : 1);
-    const torch::Dtype dtype = options["dtype"] == "f32" ? torch::kFloat32 : torch::kBFloat16;
     const bool torch_kernels = options["kernels"] == "torch";
-    auto loaded = load_model(options["model"], {torch::kCPU, dtype, torch_kernels});
+    const auto form = weight_form(options["dtype"]);
+    if (!form) {
+        std::fprintf(stderr, "--dtype is f32, bf16, int8, int4 or auto\n");
+        return 2;
+    }
+    const torch::Dtype dtype = form->first;
+    auto loaded = load_model(options["model"], {torch::kCPU, dtype, torch_kernels, form->second});
     if (!loaded) {
         std::fprintf(stderr, "%s\n", loaded.error().message.c_str());
         return 1;
@@ -98,6 +104,7 @@ int main(int argc, char** argv) {
                               {"device", "cpu"},
                               {"kernels", torch_kernels ? "torch" : cpu_kernels().name},
                               {"dtype", options["dtype"]},
+                              {"weight_mb", static_cast<double>(model.weight_bytes()) / 1e6},
                               {"hidden", model.shape().hidden_size},
                               {"layers", model.shape().layer_count()},
                               {"threads", std::stoi(options["threads"])},

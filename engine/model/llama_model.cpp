@@ -34,9 +34,10 @@ struct LlamaModel::Pass {
     }
 };
 
-LlamaModel::LlamaModel(ModelConfig config, const ModelOptions& options)
+LlamaModel::LlamaModel(ModelConfig config, const ModelOptions& options, QuantOf quant_of)
     : config_(std::move(config)),
       options_(options),
+      quant_of_(std::move(quant_of)),
       kernels_(options.device.is_cpu() && !options.torch_kernels),
       math_(kernels_),
       rope_(config_.rope, config_.shape.head_dim, options.device) {
@@ -55,8 +56,8 @@ LlamaModel::WeightPtr LlamaModel::add_matrix(const std::string& prefix, const st
     std::vector<Weight::Part> parts;
     for (const Projection projection : projections) {
         const std::string block = is_attention(projection) ? "self_attn." : "mlp.";
-        parts.push_back(
-            {prefix + block + std::string(projection_name(projection)) + ".weight", shape.out_features(projection)});
+        const std::string name = prefix + block + std::string(projection_name(projection)) + ".weight";
+        parts.push_back({name, shape.out_features(projection), 0, quant_of(name)});
     }
     auto weight = std::make_shared<Weight>(
         parts, in,
@@ -77,8 +78,11 @@ LlamaModel::WeightPtr LlamaModel::add_vector(const std::string& name, int size) 
 
 LlamaModel::WeightPtr LlamaModel::add_embedding(const std::string& name, WeightLayout layout) {
     const ModelShape& shape = config_.shape;
-    auto weight = std::make_shared<Weight>(std::vector<Weight::Part>{{name, shape.vocab_size}}, shape.hidden_size,
-                                           Weight::Options{layout, options_.dtype, options_.device});
+    const Quant quant = quant_of(name);
+    // Codes lie in panels only.
+    if (quant != Quant::none && kernels_) layout = WeightLayout::panels;
+    auto weight = std::make_shared<Weight>(std::vector<Weight::Part>{{name, shape.vocab_size, 0, quant}},
+                                           shape.hidden_size, Weight::Options{layout, options_.dtype, options_.device});
     places_.emplace(name, WeightPlace{weight, 0, {shape.vocab_size, shape.hidden_size}});
     weights_.push_back(weight);
     return weight;
@@ -125,6 +129,15 @@ std::uint64_t LlamaModel::weight_bytes() const {
     std::uint64_t bytes = 0;
     for (const WeightPtr& weight : weights_) bytes += weight->bytes();
     return bytes;
+}
+
+bool LlamaModel::is_quantised() const {
+    return std::any_of(weights_.begin(), weights_.end(),
+                       [](const WeightPtr& weight) { return weight->is_quantised(); });
+}
+
+std::shared_ptr<const BaseValues> LlamaModel::base_values() const {
+    return source_values(places_, options_.dtype, head_->part(0).quant);
 }
 
 Model::ProjectionWeight LlamaModel::projection_weight(int layer, Projection projection) {

@@ -17,8 +17,11 @@ namespace attune {
 /// Projections that read the same input lie in one weight and are multiplied in one go.
 class LlamaModel final : public Model {
 public:
+    /// How a matrix is held, by its Hugging Face name.
+    using QuantOf = std::function<Quant(const std::string&)>;
+
     /// Makes all weights, zero-filled; places() says how to fill them.
-    LlamaModel(ModelConfig config, const ModelOptions& options);
+    LlamaModel(ModelConfig config, const ModelOptions& options, QuantOf quant_of = {});
 
     /// Every tensor the checkpoint must hold, by name.
     const std::map<std::string, WeightPlace>& places() const { return places_; }
@@ -33,8 +36,9 @@ public:
     torch::Tensor logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots,
                          std::span<const std::int32_t> rows) const override;
     std::shared_ptr<BaseAudit> audit() const override { return audit_; }
-    std::shared_ptr<const BaseValues> base_values() const override { return source_values(places_, options_.dtype); }
+    std::shared_ptr<const BaseValues> base_values() const override;
     std::uint64_t weight_bytes() const override;
+    bool is_quantised() const override;
     ProjectionWeight projection_weight(int layer, Projection projection) override;
 
 private:
@@ -57,6 +61,7 @@ private:
         const WeightPtr& bias;  // null without
     };
 
+    Quant quant_of(const std::string& name) const { return quant_of_ ? quant_of_(name) : Quant::none; }
     WeightPtr add_matrix(const std::string& prefix, const std::vector<Projection>& projections);
     WeightPtr add_vector(const std::string& name, int size);
     WeightPtr add_embedding(const std::string& name, WeightLayout layout);
@@ -72,6 +77,7 @@ private:
 
     ModelConfig config_;
     ModelOptions options_;
+    QuantOf quant_of_;
     bool kernels_;
     LayerMath math_;
     Rope rope_;

@@ -162,6 +162,24 @@ Result<std::string> fill(const Tensors& tensors, const Places& places) {
     return "sha256:" + checkpoint.hex();
 }
 
+/// How a tensor is held.
+Quant quant_for(const std::string& name, const StoredTensor& stored, WeightBits bits) {
+    if (stored.shape.size() != 2 || stored.shape.back() % kQuantGroup != 0) return Quant::none;
+    const Quant own = quant_of(stored.type);
+    switch (bits) {
+        case WeightBits::full:
+            return Quant::none;
+        case WeightBits::stored:
+            return own != Quant::none || block_elements(stored.type) == 1 ? own : Quant::int8;
+        case WeightBits::int8:
+            return Quant::int8;
+        case WeightBits::int4:
+            if (own == Quant::int4 || own == Quant::int4_min) return own;
+            return name == kEmbedding || name == kHead ? Quant::int8 : Quant::int4_min;
+    }
+    return Quant::none;
+}
+
 struct OpenedModel {
     std::unique_ptr<LlamaModel> model;  ///< its weights are zeros
     Tensors tensors;
@@ -171,7 +189,13 @@ struct OpenedModel {
 /// Reads config and headers and finds every tensor's place.
 Result<OpenedModel> open_model(const std::filesystem::path& path, const ModelOptions& options) {
     if (options.dtype != torch::kFloat32 && options.dtype != torch::kBFloat16)
-        return make_error(Errc::invalid_argument, "weights are stored as float32 or bfloat16 only");
+        return make_error(Errc::invalid_argument, "weights are stored as float32 or bfloat16, int8 or 4-bit only");
+    const bool kernels = (options.device.is_cpu() || options.device.is_meta()) && !options.torch_kernels;
+    if (!kernels && (options.bits == WeightBits::int8 || options.bits == WeightBits::int4))
+        return make_error(
+            Errc::unsupported,
+            "model.dtype int8 and int4 need the CPU kernels: model.device \"cpu\", model.kernels \"auto\"",
+            "model.dtype");
     auto config = read_model_config(path);
     if (!config) return config.error();
     auto tensors = open_tensor_files(path);
@@ -179,8 +203,12 @@ Result<OpenedModel> open_model(const std::filesystem::path& path, const ModelOpt
 
     // Outside of inference mode: a later backward pass through these weights needs ordinary tensors.
     const c10::InferenceMode ordinary(false);
-    auto model = std::make_unique<LlamaModel>(std::move(*config), options);
     const bool gguf = is_gguf_file(path);
+    const WeightBits bits = kernels ? options.bits : WeightBits::full;
+    auto model = std::make_unique<LlamaModel>(std::move(*config), options, [&](const std::string& name) {
+        const auto found = tensors->find(gguf ? gguf_tensor_name(name) : name);
+        return found == tensors->end() ? Quant::none : quant_for(name, found->second.stored, bits);
+    });
     Places places = places_in_files(*model, gguf);
     if (auto ok = check_tensors(*tensors, places, model->shape(), gguf); !ok) return ok.error();
     if (gguf) mark_pairs(*tensors, *model);
@@ -188,6 +216,15 @@ Result<OpenedModel> open_model(const std::filesystem::path& path, const ModelOpt
 }
 
 }  // namespace
+
+std::optional<std::pair<torch::Dtype, WeightBits>> weight_form(std::string_view word) {
+    if (word == "f32") return std::pair(torch::kFloat32, WeightBits::full);
+    if (word == "bf16") return std::pair(torch::kBFloat16, WeightBits::full);
+    if (word == "auto") return std::pair(torch::kBFloat16, WeightBits::stored);
+    if (word == "int8") return std::pair(torch::kBFloat16, WeightBits::int8);
+    if (word == "int4") return std::pair(torch::kBFloat16, WeightBits::int4);
+    return std::nullopt;
+}
 
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options) {
     auto opened = open_model(path, options);
@@ -199,9 +236,10 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
 }
 
 Result<std::shared_ptr<const BaseValues>> open_base_values(const std::filesystem::path& model, std::string_view dtype) {
+    const auto form = weight_form(dtype);
+    if (!form) return make_error(Errc::invalid_argument, "weights cannot be stored as \"" + std::string(dtype) + "\"");
     // On the meta device weights have shapes and no memory.
-    auto opened =
-        open_model(model, {.device = torch::kMeta, .dtype = dtype == "f32" ? torch::kFloat32 : torch::kBFloat16});
+    auto opened = open_model(model, {.device = torch::kMeta, .dtype = form->first, .bits = form->second});
     if (!opened) return opened.error();
     for (auto& [name, place] : opened->places) place.weight->set_source(place.part, opened->tensors.at(name));
     return opened->model->base_values();

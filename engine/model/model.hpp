@@ -11,8 +11,11 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace attune {
@@ -20,11 +23,23 @@ namespace attune {
 class BaseAudit;
 class Weight;
 
+/// Which matrices are held in fewer bits than `dtype`: those whose columns are whole groups of 32.
+enum class WeightBits : std::uint8_t {
+    full,    ///< none
+    stored,  ///< those that a GGUF file holds quantised: Q8_0, Q4_0, Q4_1 and Q4_K as they are, other kinds as int8
+    int8,    ///< all, rounded to the nearest
+    int4,    ///< all as int4_min, embedding and head as int8; what is stored in 4 bits stays as it is
+};
+
 struct ModelOptions {
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;  ///< how matrices are stored: float32 or bfloat16; vectors stay float32
     bool torch_kernels = false;            ///< the libtorch path on the CPU too: the reference, and what has gradients
+    WeightBits bits = WeightBits::full;    ///< on our kernels only; libtorch's path decodes what is `stored`
 };
+
+/// auto, f32, bf16, int8 or int4 as dtype and bits; nothing for another word.
+std::optional<std::pair<torch::Dtype, WeightBits>> weight_form(std::string_view word);
 
 /// The base model: immutable weights and the mathematics over them. Activations are float32 throughout.
 class Model {
@@ -57,6 +72,8 @@ public:
     /// model.
     virtual std::shared_ptr<const BaseValues> base_values() const { return nullptr; }
     virtual std::uint64_t weight_bytes() const = 0;
+    /// Some matrix is: modules are never merged into it.
+    virtual bool is_quantised() const { return false; }
 
     /// Where a projection's matrix lies.
     struct ProjectionWeight {
@@ -69,7 +86,7 @@ public:
 };
 
 /// Reads a Hugging Face folder (config.json, model.safetensors or its index) or a GGUF file, whose quantised tensors
-/// are decoded into `dtype`. Errors name the key or tensor at fault as the file calls it.
+/// are decoded into `dtype` unless `bits` keeps them. Errors name the key or tensor at fault as the file calls it.
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options);
 
 }  // namespace attune

@@ -9,7 +9,7 @@ namespace {
 
 class SourceValues final : public BaseValues {
 public:
-    SourceValues(std::map<std::string, WeightPlace> places, bool bf16) : bf16_(bf16) {
+    SourceValues(std::map<std::string, WeightPlace> places, bool bf16, Quant quant) : bf16_(bf16), quant_(quant) {
         for (auto& [name, place] : places) places_.emplace(name, std::move(place));
     }
 
@@ -24,18 +24,27 @@ public:
     bool has(std::string_view tensor) const override { return places_.contains(tensor); }
 
     void round_as_served(std::span<float> values) const override {
-        if (bf16_) round_to_bf16(values);
+        if (quant_ == Quant::none) {
+            if (bf16_) round_to_bf16(values);
+            return;
+        }
+        QuantRows codes;
+        codes.quant = quant_;
+        codes.columns = kQuantGroup;  // whole rows are whole groups
+        if (quantise(values, codes)) dequantise(codes, values);
     }
 
 private:
     std::map<std::string, WeightPlace, std::less<>> places_;
     bool bf16_;
+    Quant quant_;
 };
 
 }  // namespace
 
-std::shared_ptr<const BaseValues> source_values(std::map<std::string, WeightPlace> places, torch::Dtype matrix_dtype) {
-    return std::make_shared<SourceValues>(std::move(places), matrix_dtype == torch::kBFloat16);
+std::shared_ptr<const BaseValues> source_values(std::map<std::string, WeightPlace> places, torch::Dtype table_dtype,
+                                                Quant table_quant) {
+    return std::make_shared<SourceValues>(std::move(places), table_dtype == torch::kBFloat16, table_quant);
 }
 
 }  // namespace attune

@@ -18,7 +18,9 @@ struct WeightPlace {
     std::vector<std::int64_t> shape;
 };
 
-/// BaseValues over the files that the weights were filled from. `matrix_dtype`: what matrices are resident in.
-std::shared_ptr<const BaseValues> source_values(std::map<std::string, WeightPlace> places, torch::Dtype matrix_dtype);
+/// BaseValues over the files that the weights were filled from. `table_dtype` and `table_quant`: what embedding and
+/// head are resident in.
+std::shared_ptr<const BaseValues> source_values(std::map<std::string, WeightPlace> places, torch::Dtype table_dtype,
+                                                Quant table_quant);
 
 }  // namespace attune

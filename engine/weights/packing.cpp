@@ -22,7 +22,8 @@ void narrow(float value, Bf16& into) {
 
 }  // namespace
 
-void unpair_rows(const float* paired, std::int64_t rows, std::int64_t group, std::int64_t columns, float* into) {
+template <class Element>
+void unpair_rows(const Element* paired, std::int64_t rows, std::int64_t group, std::int64_t columns, Element* into) {
     for (std::int64_t row = 0; row < rows; ++row) {
         const std::int64_t within = row % group;
         const std::int64_t to = row - within + within / 2 + (within % 2) * (group / 2);
@@ -63,6 +64,8 @@ void repack_row(const float* values, std::int64_t row, std::int64_t columns, Ele
     for (std::int64_t k = 0; k < columns; ++k) narrow(values[k], panel[k * kPanelOutputs + index]);
 }
 
+template void unpair_rows<float>(const float*, std::int64_t, std::int64_t, std::int64_t, float*);
+template void unpair_rows<std::byte>(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::byte*);
 template void pack_panels<float>(const float*, std::int64_t, std::int64_t, float*);
 template void pack_panels<Bf16>(const float*, std::int64_t, std::int64_t, Bf16*);
 template void unpack_row<float>(const float*, std::int64_t, std::int64_t, float*);

@@ -9,8 +9,10 @@
 namespace attune {
 
 /// llama.cpp's converter stores the rows of a head as rotary pairs: 0, n/2, 1, n/2 + 1, … Brings groups of `group` rows
-/// (a multiple of them; each of `columns` values) back into Hugging Face's order, halves one after the other.
-void unpair_rows(const float* paired, std::int64_t rows, std::int64_t group, std::int64_t columns, float* into);
+/// (a multiple of them; each of `columns` values, or bytes of blocks) back into Hugging Face's order, halves one after
+/// the other.
+template <class Element>
+void unpair_rows(const Element* paired, std::int64_t rows, std::int64_t group, std::int64_t columns, Element* into);
 
 /// Rows of float32 into panels, and back. A panel is [columns][kPanelOutputs]; see panel_index for the order inside.
 /// `count` rows from a panel's start; missing rows of the last panel become zeros.

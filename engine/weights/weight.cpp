@@ -2,7 +2,6 @@
 
 #include "engine/files/hash.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
-#include "engine/kernels/worker_pool.hpp"
 #include "engine/weights/packing.hpp"
 #include "engine/weights/zero_pages.hpp"
 
@@ -36,19 +35,30 @@ Weight::Weight(std::vector<Part> parts, std::int64_t columns, const Options& opt
       copies_(parts_.size()) {
     TORCH_CHECK(options.shard.rank == 0 && options.shard.world == 1, "weights are not sharded yet");
     TORCH_CHECK(options.layout == WeightLayout::rows || options.device.is_cpu(), "panels are for the CPU");
-    for (Part& part : parts_) {
+    const bool panels = options.layout == WeightLayout::panels;
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        Part& part = parts_[i];
+        TORCH_CHECK(part.quant == Quant::none || panels || options.device.is_meta(), "quantised weights lie in panels");
+        TORCH_CHECK(part.quant == Quant::none || columns % kQuantGroup == 0, part.name, ": no whole groups");
         part.first_output = outputs_;
-        outputs_ += options.layout == WeightLayout::panels ? round_up(part.rows, kPanelOutputs) : part.rows;
+        outputs_ += stored_rows(i);
+        begins_.push_back(bytes);
+        bytes += part_bytes(i);
     }
     // Zeros: the padding takes part in the products and is hashed.
-    const std::vector<std::int64_t> extents =
-        options.layout == WeightLayout::panels
-            ? std::vector<std::int64_t>{outputs_ / kPanelOutputs, columns_, kPanelOutputs}
-            : std::vector<std::int64_t>{outputs_, columns_};
-    storage_ = zero_pages(extents, options.dtype, options.device, PageSize::huge);
+    storage_ = panels ? zero_pages({static_cast<std::int64_t>(bytes)}, torch::kUInt8, options.device, PageSize::huge)
+                      : zero_pages({outputs_, columns_}, options.dtype, options.device, PageSize::huge);
 }
 
-std::uint64_t Weight::row_bytes() const { return static_cast<std::uint64_t>(columns_) * storage_.element_size(); }
+std::uint64_t Weight::row_bytes(std::size_t part) const {
+    if (parts_[part].quant != Quant::none) return packed_row_bytes(parts_[part].quant, columns_);
+    return static_cast<std::uint64_t>(columns_) * torch::elementSize(options_.dtype);
+}
+
+bool Weight::is_quantised() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.quant != Quant::none; });
+}
 
 std::uint64_t Weight::bytes() const { return storage_.nbytes(); }
 
@@ -58,7 +68,7 @@ std::int64_t Weight::stored_rows(std::size_t part) const {
 }
 
 std::uint64_t Weight::part_bytes(std::size_t part) const {
-    return static_cast<std::uint64_t>(stored_rows(part)) * row_bytes();
+    return static_cast<std::uint64_t>(stored_rows(part)) * row_bytes(part);
 }
 
 // ---- the mathematics' side
@@ -69,59 +79,20 @@ torch::Tensor Weight::matmul(const torch::Tensor& x) const {
     return torch::linear(x.to(torch::kBFloat16), storage_).to(torch::kFloat32);
 }
 
-torch::Tensor Weight::matmul_panels(const torch::Tensor& input) const {
-    TORCH_CHECK(!(torch::GradMode::is_enabled() && input.requires_grad()), "packed weights have no gradients");
-    const torch::Tensor x = input.stride(1) == 1 ? input : input.contiguous();
-    torch::Tensor y = torch::empty({x.size(0), outputs_}, x.options());
-    GemmCall call;
-    call.x = x.const_data_ptr<float>();
-    call.x_stride = x.stride(0);
-    call.y = y.mutable_data_ptr<float>();
-    call.y_stride = outputs_;
-    call.rows = static_cast<int>(x.size(0));
-    call.columns = static_cast<int>(columns_);
-    call.panels = storage_.const_data_ptr();
-    const auto gemm = is_bf16(options_) ? cpu_kernels().gemm_bf16 : cpu_kernels().gemm_f32;
-    parallel_for(outputs_ / kPanelOutputs, 1, [&](std::int64_t begin, std::int64_t end) { gemm(call, begin, end); });
-    return y;
-}
-
 torch::Tensor Weight::gather(const torch::Tensor& ids) const {
     TORCH_CHECK(parts_.size() == 1, "gather needs a weight of one tensor");
     if (options_.layout == WeightLayout::panels) return gather_panels(ids);
     return storage_.index_select(0, ids).to(torch::kFloat32);
 }
 
-torch::Tensor Weight::gather_panels(const torch::Tensor& ids) const {
-    const torch::Tensor list = ids.to(torch::kCPU, torch::kInt64).contiguous();
-    torch::Tensor out = torch::empty({list.size(0), columns_}, torch::kFloat32);
-    const std::int64_t* id = list.const_data_ptr<std::int64_t>();
-    float* to = out.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < list.size(0); ++i) {
-        TORCH_CHECK(id[i] >= 0 && id[i] < parts_[0].rows, "token id ", id[i], " is outside of the vocabulary");
-        if (is_bf16(options_)) {
-            unpack_row(static_cast<const Bf16*>(storage_.const_data_ptr()), id[i], columns_, to + i * columns_);
-        } else {
-            unpack_row(storage_.const_data_ptr<float>(), id[i], columns_, to + i * columns_);
-        }
-    }
-    return out;
-}
-
 torch::Tensor Weight::read_rows(std::size_t part, std::int64_t first, std::int64_t count) const {
-    const std::int64_t begin = parts_[part].first_output + first;
     TORCH_CHECK(first >= 0 && count >= 0 && first + count <= parts_[part].rows, "rows outside of ", parts_[part].name);
     if (options_.layout == WeightLayout::rows)
-        return storage_.narrow(0, begin, count).to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true);
+        return storage_.narrow(0, parts_[part].first_output + first, count)
+            .to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true);
     torch::Tensor out = torch::empty({count, columns_}, torch::kFloat32);
     float* to = out.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < count; ++i) {
-        if (is_bf16(options_)) {
-            unpack_row(static_cast<const Bf16*>(storage_.const_data_ptr()), begin + i, columns_, to + i * columns_);
-        } else {
-            unpack_row(storage_.const_data_ptr<float>(), begin + i, columns_, to + i * columns_);
-        }
-    }
+    for (std::int64_t i = 0; i < count; ++i) read_resident_row(part, first + i, to + i * columns_);
     return out;
 }
 
@@ -136,26 +107,27 @@ void Weight::overwrite_rows(std::size_t part, std::int64_t first, const torch::T
     const std::int64_t count = values.size(0);
     TORCH_CHECK(first >= 0 && first + count <= parts_[part].rows && values.size(1) == columns_, "rows outside of ",
                 parts_[part].name);
+    TORCH_CHECK(parts_[part].quant == Quant::none, parts_[part].name, " is quantised, it is never changed in place");
     const std::lock_guard lock(gates_[part].mutex);
     ++gates_[part].epoch;
     write_rows(part, first, values);
 }
 
 void Weight::write_rows(std::size_t part, std::int64_t first, const torch::Tensor& values) {
-    const std::int64_t begin = parts_[part].first_output + first;
     const std::int64_t count = values.size(0);
     const torch::NoGradGuard no_grad;
     if (options_.layout == WeightLayout::rows) {
-        storage_.narrow(0, begin, count).copy_(values);
+        storage_.narrow(0, parts_[part].first_output + first, count).copy_(values);
         return;
     }
     const torch::Tensor from = values.to(torch::kCPU, torch::kFloat32).contiguous();
     const float* row = from.const_data_ptr<float>();
+    std::byte* panels = static_cast<std::byte*>(storage_.mutable_data_ptr()) + part_begin(part);
     for (std::int64_t i = 0; i < count; ++i) {
         if (is_bf16(options_)) {
-            repack_row(row + i * columns_, begin + i, columns_, static_cast<Bf16*>(storage_.mutable_data_ptr()));
+            repack_row(row + i * columns_, first + i, columns_, reinterpret_cast<Bf16*>(panels));
         } else {
-            repack_row(row + i * columns_, begin + i, columns_, storage_.mutable_data_ptr<float>());
+            repack_row(row + i * columns_, first + i, columns_, reinterpret_cast<float*>(panels));
         }
     }
 }
@@ -172,21 +144,39 @@ std::int64_t Weight::chunk_rows(const SourceTensor& source) const {
 }
 
 Result<void> Weight::read_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
-                                std::vector<std::byte>& raw, std::vector<float>& values) const {
-    const std::uint64_t file_row = source.stored.bytes / static_cast<std::uint64_t>(parts_[part].rows);
+                                Staging& staging) const {
+    auto& [raw, values, codes, encoded] = staging;
+    const StoredTensor& stored = source.stored;
+    const std::uint64_t file_row = stored.bytes / static_cast<std::uint64_t>(parts_[part].rows);
     raw.resize(static_cast<std::size_t>(count) * file_row);
-    if (auto ok = source.file->read(source.stored.begin + static_cast<std::uint64_t>(first) * file_row, raw); !ok)
-        return ok;
+    if (auto ok = source.file->read(stored.begin + static_cast<std::uint64_t>(first) * file_row, raw); !ok) return ok;
+    const Quant quant = parts_[part].quant;
+    codes.quant = quant;
+    codes.columns = columns_;
+    const Error not_finite = make_error(Errc::invalid_argument, "tensor \"" + stored.name +
+                                                                    "\" holds a value that is not finite, or too large "
+                                                                    "for a quantised weight");
+    if (quant != Quant::none && quant == quant_of(stored.type)) {
+        std::vector<std::byte> ordered;
+        if (source.paired_rows > 0) {
+            ordered.resize(raw.size());
+            unpair_rows(raw.data(), count, source.paired_rows, static_cast<std::int64_t>(file_row), ordered.data());
+        }
+        if (!take_blocks(stored.type, source.paired_rows > 0 ? ordered : raw, codes)) return not_finite;
+        return {};
+    }
     values.resize(static_cast<std::size_t>(count * columns_));
-    if (!convert_to_f32(source.stored.type, raw.data(), values.data(), values.size()))
-        return make_error(Errc::unsupported, "tensor \"" + source.stored.name + "\": type " + source.stored.type_name +
-                                                 " is not supported");
-    if (source.paired_rows == 0) return {};
-    std::vector<float> ordered(values.size());
-    const bool is_vector = source.stored.shape.size() == 1;
-    unpair_rows(values.data(), is_vector ? columns_ : count, source.paired_rows, is_vector ? 1 : columns_,
-                ordered.data());
-    values.swap(ordered);
+    if (!convert_to_f32(stored.type, raw.data(), values.data(), values.size()))
+        return make_error(Errc::unsupported,
+                          "tensor \"" + stored.name + "\": type " + stored.type_name + " is not supported");
+    if (source.paired_rows > 0) {
+        std::vector<float> ordered(values.size());
+        const bool is_vector = stored.shape.size() == 1;
+        unpair_rows(values.data(), is_vector ? columns_ : count, source.paired_rows, is_vector ? 1 : columns_,
+                    ordered.data());
+        values.swap(ordered);
+    }
+    if (quant != Quant::none && !quantise(values, codes)) return not_finite;
     return {};
 }
 
@@ -197,33 +187,38 @@ Result<void> Weight::read_source_rows(std::size_t part, std::int64_t first, std:
     if (source.file == nullptr || first < 0 || count < 0 || first > rows - count ||
         into.size() != static_cast<std::size_t>(count * columns_))
         return make_error(Errc::internal, "tensor \"" + parts_[part].name + "\" has no such rows to read again");
+    const bool quantised = parts_[part].quant != Quant::none;
     const std::int64_t chunk = chunk_rows(source);
     const std::int64_t step = source_step(source);
-    std::vector<std::byte> raw;
-    std::vector<float> values;
+    Staging staging;
+    auto& values = staging.values;
     for (std::int64_t next = first; next < first + count;) {
         const std::int64_t begin = next / step * step;
         const std::int64_t wanted = (first + count - begin + step - 1) / step * step;
         const std::int64_t read = std::min({chunk, wanted, rows - begin});
-        if (auto ok = read_chunk(part, source, begin, read, raw, values); !ok) return ok;
+        if (auto ok = read_chunk(part, source, begin, read, staging); !ok) return ok;
+        values.resize(static_cast<std::size_t>(read * columns_));
+        if (quantised) dequantise(staging.codes, values);
         const std::int64_t end = std::min(begin + read, first + count);
         std::copy(values.begin() + (next - begin) * columns_, values.begin() + (end - begin) * columns_,
                   into.begin() + (next - first) * columns_);
         next = end;
     }
-    if (is_bf16(options_)) round_to_bf16(into);
+    if (is_bf16(options_) && !quantised) round_to_bf16(into);
     return {};
 }
 
 Result<void> Weight::convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first,
                                    Staging& staging) const {
-    auto& [raw, values, encoded] = staging;
+    auto& [raw, values, codes, encoded] = staging;
     const std::int64_t count = std::min(chunk_rows(source), parts_[part].rows - first);
-    if (auto ok = read_chunk(part, source, first, count, raw, values); !ok) return ok;
+    if (auto ok = read_chunk(part, source, first, count, staging); !ok) return ok;
     const bool panels = options_.layout == WeightLayout::panels;
     const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
-    encoded.resize(static_cast<std::size_t>(stored) * row_bytes());
-    if (panels && is_bf16(options_)) {
+    encoded.resize(static_cast<std::size_t>(stored) * row_bytes(part));
+    if (parts_[part].quant != Quant::none) {
+        pack_panels(codes, encoded.data());
+    } else if (panels && is_bf16(options_)) {
         pack_panels(values.data(), count, columns_, reinterpret_cast<Bf16*>(encoded.data()));
     } else if (panels) {
         pack_panels(values.data(), count, columns_, reinterpret_cast<float*>(encoded.data()));
@@ -241,7 +236,7 @@ Result<void> Weight::convert_source(std::size_t part, const SourceTensor& source
     Staging staging;
     for (std::int64_t first = 0; first < parts_[part].rows; first += chunk_rows(source)) {
         if (auto ok = convert_chunk(part, source, first, staging); !ok) return ok;
-        take(std::span<const std::byte>(staging.raw), static_cast<std::uint64_t>(first) * row_bytes(),
+        take(std::span<const std::byte>(staging.raw), static_cast<std::uint64_t>(first) * row_bytes(part),
              std::span<const std::byte>(staging.encoded));
     }
     return {};
@@ -279,7 +274,7 @@ Result<void> Weight::reload(std::size_t part) {
 }
 
 void Weight::write_bytes(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes) {
-    const std::uint64_t at = static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes() + offset;
+    const std::uint64_t at = part_begin(part) + offset;
     const torch::NoGradGuard no_grad;
     if (options_.device.is_cpu()) {
         std::memcpy(static_cast<std::byte*>(storage_.mutable_data_ptr()) + at, bytes.data(), bytes.size());
@@ -304,13 +299,13 @@ Weight::Meant Weight::meant(std::size_t part) const {
 }
 
 torch::Tensor Weight::byte_view(std::size_t part) const {
-    const std::uint64_t at = static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes();
-    return bytes_of(storage_).narrow(0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(part_bytes(part)));
+    return bytes_of(storage_).narrow(0, static_cast<std::int64_t>(part_begin(part)),
+                                     static_cast<std::int64_t>(part_bytes(part)));
 }
 
 std::span<const std::byte> Weight::resident_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count,
                                                   std::vector<std::byte>& staging) const {
-    const std::uint64_t at = static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes() + offset;
+    const std::uint64_t at = part_begin(part) + offset;
     if (options_.device.is_cpu()) return {static_cast<const std::byte*>(storage_.const_data_ptr()) + at, count};
     const torch::NoGradGuard no_grad;
     staging.resize(count);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attune/result.hpp"
+#include "engine/weights/quantise.hpp"
 #include "engine/weights/tensor_files.hpp"
 
 #include <torch/torch.h>
@@ -21,7 +22,8 @@ class Sha256;
 /// How a weight lies in memory.
 enum class WeightLayout : std::uint8_t {
     rows,    ///< [rows, columns], what libtorch multiplies; the only one on CUDA and under gradients
-    panels,  ///< packed for engine/kernels: [rows / 32][columns][32], each tensor padded to whole panels with zeros
+    panels,  ///< packed for engine/kernels, 32 rows by 32 (see cpu_kernels.hpp and quant_kernels.hpp), each tensor
+             ///< padded to whole panels with zeros
 };
 
 /// Which part of a weight this process holds. Only {0, 1} today; everything that names rows goes through it.
@@ -60,15 +62,17 @@ public:
         std::string name;
         std::int64_t rows = 0;
         std::int64_t first_output = 0;  ///< column of matmul()'s result where its outputs begin
+        /// Panels only (or without memory, on the meta device): columns are whole groups, never changed in place.
+        Quant quant = Quant::none;
     };
     struct Options {
         WeightLayout layout = WeightLayout::rows;
-        torch::Dtype dtype = torch::kFloat32;  ///< float32 or bfloat16
+        torch::Dtype dtype = torch::kFloat32;  ///< float32 or bfloat16, of parts that are not quantised
         torch::Device device = torch::kCPU;
         Shard shard{};
     };
 
-    /// `parts` give name and rows in order; `first_output` is filled in. A vector is one row.
+    /// `parts` give name, rows and quant in order; `first_output` is filled in. A vector is one row.
     Weight(std::vector<Part> parts, std::int64_t columns, const Options& options);
 
     std::size_t parts() const { return parts_.size(); }
@@ -76,6 +80,7 @@ public:
     std::int64_t columns() const { return columns_; }
     std::int64_t outputs() const { return outputs_; }  ///< width of matmul()'s result, padding included
     std::uint64_t bytes() const;                       ///< resident, all parts
+    bool is_quantised() const;                         ///< any part
     Shard shard() const { return options_.shard; }
     torch::Device device() const { return options_.device; }
 
@@ -92,7 +97,7 @@ public:
 
     // ---- changing and restoring
 
-    /// values: [count, columns] float32; rounded to the weight's dtype. Moves the part's epoch.
+    /// values: [count, columns] float32; rounded to the weight's dtype. Moves the part's epoch. Not of quantised parts.
     void overwrite_rows(std::size_t part, std::int64_t first, const torch::Tensor& values);
 
     /// Fills a part from its file, in bounded staging, and takes its expected hash. `checkpoint`, when given, is fed
@@ -103,7 +108,8 @@ public:
     void set_source(std::size_t part, SourceTensor source) { sources_[part] = std::move(source); }
 
     /// Rows [first, first + count) as they were loaded, read again from the part's file and rounded to the weight's
-    /// dtype: never what is resident. `into`: [count, columns]. Any thread.
+    /// dtype (of a quantised part, what its codes stand for): never what is resident. `into`: [count, columns]. Any
+    /// thread.
     Result<void> read_source_rows(std::size_t part, std::int64_t first, std::int64_t count,
                                   std::span<float> into) const;
 
@@ -113,7 +119,8 @@ public:
 
     /// Changes a whole part, in one go for the audit: hashed before (Errc::base_damaged when it is not what was loaded;
     /// then nothing is written) and after, so that it knows what to expect. With `keep_copy` restore() needs no file.
-    /// All or nothing: where a value is not finite the part is restored, Errc::invalid_module.
+    /// All or nothing: where a value is not finite the part is restored, Errc::invalid_module. A quantised part is
+    /// never changed: Errc::unsupported.
     Result<void> change(std::size_t part, bool keep_copy, const WeightChange& change);
     /// The part as it was loaded, from the kept copy or else from its file, in bounded staging per thread; verified
     /// when it is written, so before anybody uses it: what it held before was of no use any more. Errors as reload().
@@ -167,7 +174,9 @@ private:
     };
 
     std::int64_t stored_rows(std::size_t part) const;
-    std::uint64_t row_bytes() const;
+    std::uint64_t row_bytes(std::size_t part) const;
+    std::uint64_t part_begin(std::size_t part) const { return begins_[part]; }  ///< its first byte within the storage
+    void read_resident_row(std::size_t part, std::int64_t row, float* into) const;  // of panels
     std::span<const std::byte> resident_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count,
                                               std::vector<std::byte>& staging) const;
     void write_bytes(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes);
@@ -189,16 +198,17 @@ private:
     /// How many rows can be read from a file apart from the others: whole panels, and whole heads where rows change
     /// places.
     std::int64_t source_step(const SourceTensor& source) const;
-    /// Reads rows [first, first + count) of a part's file: whole source_step()s, or up to its end.
-    Result<void> read_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
-                            std::vector<std::byte>& raw, std::vector<float>& values) const;
-    std::int64_t chunk_rows(const SourceTensor& source) const;
-
     struct Staging {
         std::vector<std::byte> raw;  // as in the file
         std::vector<float> values;
+        QuantRows codes;                 // of a quantised part; the values may then be missing
         std::vector<std::byte> encoded;  // as in memory
     };
+    /// Reads rows [first, first + count) of a part's file: whole source_step()s, or up to its end.
+    Result<void> read_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
+                            Staging& staging) const;
+    std::int64_t chunk_rows(const SourceTensor& source) const;
+
     /// The chunk_rows() rows from `first` on, or those up to the end.
     Result<void> convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first,
                                Staging& staging) const;
@@ -210,7 +220,8 @@ private:
     std::int64_t columns_ = 0;
     std::int64_t outputs_ = 0;
     Options options_;
-    torch::Tensor storage_;  // rows: [outputs, columns]; panels: [outputs / 32, columns, 32]
+    torch::Tensor storage_;              // rows: [outputs, columns]; panels: bytes, part after part
+    std::vector<std::uint64_t> begins_;  // of each part within the storage
     std::unique_ptr<Gate[]> gates_;
     std::vector<std::string> expected_;
     std::vector<SourceTensor> sources_;

@@ -34,6 +34,9 @@ torch::Tensor matrix(std::span<const float> values, std::int64_t rows, std::int6
 }  // namespace
 
 Result<void> Weight::change(std::size_t part, bool keep_copy, const WeightChange& change) {
+    if (parts_[part].quant != Quant::none)
+        return make_error(Errc::unsupported, "tensor \"" + parts_[part].name +
+                                                 "\" is quantised: modules act on it row by row, it is never changed");
     Gate& gate = gates_[part];
     const std::lock_guard lock(gate.mutex);
     if (hash_held(part) != expected_[part])
@@ -60,8 +63,7 @@ bool Weight::change_panels(std::size_t part, const WeightChange& change) {
     const std::int64_t panels = stored_rows(part) / kPanelOutputs;
     const bool bf16 = options_.dtype == torch::kBFloat16;
     const auto run = bf16 ? cpu_kernels().change_bf16 : cpu_kernels().change_f32;
-    std::byte* begin = static_cast<std::byte*>(storage_.mutable_data_ptr()) +
-                       static_cast<std::uint64_t>(parts_[part].first_output) * row_bytes();
+    std::byte* begin = static_cast<std::byte*>(storage_.mutable_data_ptr()) + part_begin(part);
     std::atomic<bool> finite{true};
     parallel_for(panels, 1, [&](std::int64_t from, std::int64_t to) {
         std::vector<float> b(static_cast<std::size_t>(change.rank) * kPanelOutputs);
@@ -91,7 +93,7 @@ bool Weight::change_panels(std::size_t part, const WeightChange& change) {
                 std::fill_n(row_gain, kPanelOutputs, 0.0F);
                 std::copy_n(change.row_gain.begin() + first, count, row_gain);
             }
-            call.panel = begin + static_cast<std::uint64_t>(first) * row_bytes();
+            call.panel = begin + static_cast<std::uint64_t>(first) * row_bytes(part);
             if (!run(call)) finite = false;
         }
     });
@@ -162,7 +164,7 @@ Result<void> Weight::read_source(std::size_t part) {
                 all = ok;
                 return;
             }
-            write_bytes(part, static_cast<std::uint64_t>(i * chunk) * row_bytes(), staging.encoded);
+            write_bytes(part, static_cast<std::uint64_t>(i * chunk) * row_bytes(part), staging.encoded);
         }
     });
     return all;

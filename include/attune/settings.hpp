@@ -34,7 +34,7 @@ struct ModelSettings {
     std::filesystem::path path;
     std::string id;               ///< empty: the folder's or file's name
     std::string device = "auto";  ///< auto | cpu | cuda:N
-    std::string dtype = "auto";   ///< auto | f32 | bf16
+    std::string dtype = "auto";   ///< auto | f32 | bf16 | int8 | int4
     std::string kernels = "auto";
     int max_context = 0;         ///< 0: the model's own
     std::uint64_t kv_bytes = 0;  ///< 0: chosen at start

@@ -146,16 +146,6 @@ TEST_CASE("a value outside of its range is refused with the range", "[config][se
     }
 }
 
-TEST_CASE("a value of the contract that is not offered yet is told apart from a wrong one", "[config][settings]") {
-    for (const std::string text : {"[model]\ndtype = \"int8\""}) {
-        INFO(text);
-        const auto settings = parsed(text);
-        REQUIRE_FALSE(settings);
-        CHECK(settings.error().code == Errc::unsupported);
-        CHECK_THAT(settings.error().message, Contains("is not available yet"));
-    }
-}
-
 TEST_CASE("letters beyond ASCII stand in strings and comments only", "[config][settings]") {
     for (const char* good : {"# Größe\n[model]\nid = \"größe\"\n", "[model]\nid = 'größe'  # é\n",
                              "[model]\nid = \"\"\"a \\\n  ü\"\"\"\n", "[model]\nid = \"a\\\"é\"\n"})

@@ -40,7 +40,7 @@ struct GoldenHouse {
         options.device = "cpu";
         options.dtype = size.dtype;
         options.kernels = size.kernels;
-        options.slot_dtype = size.dtype;
+        options.slot_dtype = size.dtype == "f32" ? "f32" : "bf16";
         options.step_tokens = size.step_tokens;
         options.max_sequences = size.max_sequences;
         options.module_bytes = 8 << 20;

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <random>
+#include <string_view>
 
 using namespace attune;
 
@@ -16,8 +17,9 @@ std::filesystem::path gguf(const std::string& name) {
     return std::filesystem::path(ATTUNE_TEST_DATA) / "gguf_models" / name;
 }
 
-std::unique_ptr<LlamaModel> opened(const std::filesystem::path& path, torch::Dtype dtype) {
-    auto model = load_model(path, {torch::kCPU, dtype, false});
+std::unique_ptr<LlamaModel> opened(const std::filesystem::path& path, std::string_view form) {
+    const auto [dtype, bits] = weight_form(form).value();
+    auto model = load_model(path, {torch::kCPU, dtype, false, bits});
     if (!model) throw std::runtime_error(model.error().message);
     return std::unique_ptr<LlamaModel>(dynamic_cast<LlamaModel*>(model->release()));
 }
@@ -43,14 +45,14 @@ TEST_CASE("base values are the resident ones, of every tensor, form and dtype", 
                                              gguf("qwen2_bias/q8_0.gguf"), gguf("llama3_rope/q8_0.gguf")};
     for (const std::string& model : golden::models()) paths.push_back(golden::model_folder(model));
     for (const auto& path : paths) {
-        for (const torch::Dtype dtype : {torch::kFloat32, torch::kBFloat16}) {
-            const auto model = opened(path, dtype);
+        for (const char* form : {"f32", "bf16", "auto", "int8", "int4"}) {
+            const auto model = opened(path, form);
             const auto values = model->base_values();
-            const auto unloaded = open_base_values(path, dtype == torch::kFloat32 ? "f32" : "auto");
+            const auto unloaded = open_base_values(path, form);
             REQUIRE(unloaded);
             std::mt19937 random(3);
             for (const auto& [name, place] : model->places()) {
-                INFO(path.parent_path().filename() << " " << path.filename() << " " << name);
+                INFO(path.parent_path().filename() << " " << path.filename() << " " << form << " " << name);
                 const std::int64_t rows = place.weight->part(place.part).rows;
                 const std::int64_t columns = place.weight->columns();
                 REQUIRE(values->has(name));
@@ -67,7 +69,7 @@ TEST_CASE("base values are the resident ones, of every tensor, form and dtype", 
 
 TEST_CASE("base values are the files' also when the resident ones were changed, and when the model is gone",
           "[engine][model]") {
-    auto model = opened(golden::model_folder("llama3_rope"), torch::kFloat32);
+    auto model = opened(golden::model_folder("llama3_rope"), "f32");
     const std::string name = "model.layers.1.self_attn.k_proj.weight";
     const WeightPlace place = model->places().at(name);
     const std::vector<float> before = resident(place, 0, 2);
@@ -102,4 +104,14 @@ TEST_CASE("values round as matrices are served", "[engine][model]") {
     CHECK(values[1] == 1.001F);
     (*open_base_values(path, "bf16"))->round_as_served(values);
     CHECK(values == std::vector<float>{1.0F, 1.0F, 0.333984375F});
+
+    // What a quantised table holds of a row is what it holds of it again.
+    const auto eight = *open_base_values(path, "int8");
+    std::vector<float> row(64);
+    REQUIRE(eight->read_rows("model.embed_tokens.weight", 7, 1, row));
+    std::vector<float> exact(64);
+    REQUIRE((*open_base_values(path, "f32"))->read_rows("model.embed_tokens.weight", 7, 1, exact));
+    CHECK(exact != row);
+    eight->round_as_served(exact);
+    CHECK(exact == row);
 }
