@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The kernels alone, beside what the machine allows: attention, sampling and hashing, and matrix products at 1 to 512 rows in each weight dtype and for both
-sizes of model, as shares of the limit measured in the same run and as ratios to libtorch.
+"""The kernels alone, beside what the machine allows: attention, sampling and hashing, and matrix products at 1 to 512
+rows in each weight dtype and for both sizes of model, as shares of the limit measured in the same run and as ratios to
+libtorch (int8 and 4-bit weights: to our own bf16).
 
-    python bench/run_micro.py --build build [--sizes smollm2,1b] [--dtypes bf16,f32] [--threads 2]
+    python bench/run_micro.py --build build [--sizes smollm2,1b] [--dtypes bf16,f32,int8,int4] [--threads 2]
 
 Prints one table per size and dtype and writes bench/results/micro.json.
 """
@@ -29,7 +30,7 @@ def table(lines):
     for product in dict.fromkeys(line["product"] for line in lines):
         of = {line["rows"]: line for line in lines if line["product"] == product}
         told.append(f"| {product} {of[rows[0]]['in']}→{of[rows[0]]['out']} | " + " | ".join(
-            f"{of[n]['of_limit']:.2f} ({of[n]['of_libtorch']:.1f}×)" for n in rows) + " |")
+            f"{of[n]['of_limit']:.2f} ({of[n].get('of_libtorch') or of[n]['of_bf16']:.1f}×)" for n in rows) + " |")
     return "\n".join(told)
 
 
@@ -37,7 +38,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--sizes", default="smollm2,1b")
-    parser.add_argument("--dtypes", default="bf16,f32")
+    parser.add_argument("--dtypes", default="bf16,f32,int8,int4")
     parser.add_argument("--threads", default="2")
     parser.add_argument("--name", default="micro")
     args = parser.parse_args()
@@ -47,7 +48,8 @@ def main():
         result["limits"][size] = limits
         result["gemm"] += [{"size": size, **line} for line in lines]
         for dtype in args.dtypes.split(","):
-            print(f"\n{size}, {dtype}, {args.threads} threads: share of the limit (ratio to libtorch)\n")
+            print(f"\n{size}, {dtype}, {args.threads} threads: share of the limit (ratio to "
+                  f"{'our bf16' if dtype.startswith('int') else 'libtorch'})\n")
             print(table([line for line in lines if line["dtype"] == dtype]), flush=True)
     result["parts"] = run([args.build / "parts_bench", "--threads", args.threads])
     print("\nBesides products, share of the limit:\n")

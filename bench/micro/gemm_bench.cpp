@@ -1,13 +1,15 @@
 // Matrix products of a base's projections, as a step makes them: attune's resident weights beside libtorch's GEMM and
 // beside what the machine allows, all measured in this run.
-//   gemm_bench [--size smollm2|1b] [--dtypes bf16,f32] [--rows 1,4,8,32,128,512] [--threads 2] [--rounds 5]
+//   gemm_bench [--size smollm2|1b] [--dtypes bf16,f32,int8,int4,int4_min] [--rows 1,4,8,32,128,512] [--threads 2]
+//   [--rounds 5]
 // Prints the limits and then one JSON line per product: operations per second, the share of the limit (the slower of
-// multiply-adds and of reading the weight once), and the ratio to libtorch with the same weight dtype. Each product
-// goes over enough copies of the weight that they come from memory, as in a step. attune and libtorch take turns;
-// medians over the rounds.
+// multiply-adds and of reading the weight once), and the ratio to libtorch with the same weight dtype, of quantised
+// weights to our own bfloat16. Each product goes over enough copies of the weight that they come from memory, as in a
+// step. attune and libtorch take turns; medians over the rounds.
 
 #include "bench/micro/limits.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/quant_kernels.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/weights/weight.hpp"
 
@@ -48,6 +50,26 @@ std::vector<std::string> split(const std::string& text) {
     std::istringstream stream(text);
     for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
     return parts;
+}
+
+Quant quant_of(const std::string& name) {
+    return name == "int8"       ? Quant::int8
+           : name == "int4"     ? Quant::int4
+           : name == "int4_min" ? Quant::int4_min
+                                : Quant::none;
+}
+
+/// A resident weight whose every page is its own: pages never written to would all be one.
+std::unique_ptr<Weight> make_weight(const Product& product, torch::Dtype dtype, Quant quant,
+                                    const torch::Tensor& values) {
+    auto weight = std::make_unique<Weight>(std::vector<Weight::Part>{{product.name, product.out, 0, quant}}, product.in,
+                                           Weight::Options{WeightLayout::panels, dtype, torch::kCPU});
+    if (quant == Quant::none) {
+        weight->overwrite_rows(0, 0, values);
+    } else {
+        for (std::uint64_t byte = 2048; byte < weight->bytes(); byte += 4096) weight->flip_bit(0, byte);
+    }
+    return weight;
 }
 
 /// Seconds per product: whole passes over the copies until kRoundSeconds are over.
@@ -92,19 +114,26 @@ int main(int argc, char** argv) {
     torch::manual_seed(1);
     for (const std::string& dtype_name : split(options["dtypes"])) {
         const torch::Dtype dtype = dtype_name == "f32" ? torch::kFloat32 : torch::kBFloat16;
+        const Quant quant = quant_of(dtype_name);
+        const bool quantised = quant != Quant::none;
+        const double gops = quantised && limits.int8_dot_gops > 0 ? limits.int8_dot_gops : limits.fma_gflops;
         for (const Product& product : products->second) {
-            const std::int64_t bytes = product.in * product.out * static_cast<std::int64_t>(torch::elementSize(dtype));
+            const auto bytes = static_cast<std::int64_t>(
+                quantised ? static_cast<std::uint64_t>(product.out) * packed_row_bytes(quant, product.in)
+                          : static_cast<std::uint64_t>(product.in * product.out) * torch::elementSize(dtype));
             const std::size_t copies = static_cast<std::size_t>(std::max<std::int64_t>(1, kColdBytes / bytes));
             // Weights are made outside of inference mode, as the model makes them.
             std::vector<std::unique_ptr<Weight>> ours;
-            std::vector<torch::Tensor> theirs;
+            std::vector<std::unique_ptr<Weight>> full;  // of quantised ones, to compare with
+            std::vector<torch::Tensor> theirs;          // of the others
             for (std::size_t copy = 0; copy < copies; ++copy) {
                 const torch::Tensor values = torch::randn({product.out, product.in}) * 0.05F;
-                ours.push_back(std::make_unique<Weight>(std::vector<Weight::Part>{{product.name, product.out}},
-                                                        product.in,
-                                                        Weight::Options{WeightLayout::panels, dtype, torch::kCPU}));
-                ours.back()->overwrite_rows(0, 0, values);
-                theirs.push_back(values.to(dtype));
+                ours.push_back(make_weight(product, dtype, quant, values));
+                if (quantised) {
+                    full.push_back(make_weight(product, dtype, Quant::none, values));
+                } else {
+                    theirs.push_back(values.to(dtype));
+                }
             }
             const c10::InferenceMode guard;
             for (const std::string& rows_name : split(options["rows"])) {
@@ -116,25 +145,31 @@ int main(int argc, char** argv) {
                 for (int round = 0; round < std::stoi(options["rounds"]); ++round) {
                     our_seconds.push_back(
                         seconds_per_product(copies, [&](std::size_t copy) { ours[copy]->matmul(x); }));
-                    their_seconds.push_back(
-                        seconds_per_product(copies, [&](std::size_t copy) { torch::linear(x_theirs, theirs[copy]); }));
+                    their_seconds.push_back(seconds_per_product(copies, [&](std::size_t copy) {
+                        if (quantised) {
+                            full[copy]->matmul(x);
+                        } else {
+                            torch::linear(x_theirs, theirs[copy]);
+                        }
+                    }));
                 }
                 const double seconds = bench::median(our_seconds);
                 const double operations = 2.0 * rows * static_cast<double>(product.in * product.out);
-                const double least = bench::least_seconds(operations, limits.fma_gflops, static_cast<double>(bytes),
-                                                          limits.read_gb_per_s);
-                std::puts(nlohmann::json{{"bench", "gemm"},
-                                         {"kernels", cpu_kernels().name},
-                                         {"product", product.name},
-                                         {"in", product.in},
-                                         {"out", product.out},
-                                         {"dtype", dtype_name},
-                                         {"rows", rows},
-                                         {"gflops", operations / seconds / 1e9},
-                                         {"of_limit", least / seconds},
-                                         {"of_libtorch", bench::median(their_seconds) / seconds}}
-                              .dump()
-                              .c_str());
+                const double least =
+                    bench::least_seconds(operations, gops, static_cast<double>(bytes), limits.read_gb_per_s);
+                std::puts(
+                    nlohmann::json{{"bench", "gemm"},
+                                   {"kernels", quantised ? quant_kernels().name : cpu_kernels().name},
+                                   {"product", product.name},
+                                   {"in", product.in},
+                                   {"out", product.out},
+                                   {"dtype", dtype_name},
+                                   {"rows", rows},
+                                   {"gflops", operations / seconds / 1e9},
+                                   {"of_limit", least / seconds},
+                                   {quantised ? "of_bf16" : "of_libtorch", bench::median(their_seconds) / seconds}}
+                        .dump()
+                        .c_str());
                 std::fflush(stdout);
             }
         }
