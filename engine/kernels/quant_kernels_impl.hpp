@@ -111,11 +111,16 @@ void quantise_rows(const QuantRowsCall& call, std::int64_t begin, std::int64_t e
 
 // ---- matrix products
 
+// Weights are asked for so far ahead: the processor's own guess stops at pages, and a group is many lines long. Each
+// block of rows asks again, since what comes too fast is dropped.
+constexpr std::ptrdiff_t kAheadBytes = 16 << 10;
+
 template <int Rows, Quant quant>
 void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_t* panel, int part, float* y) {
     constexpr int kSteps = kQuantGroup / 4;
     constexpr std::ptrdiff_t kStepBytes = kStepBytes8 * code_bits(quant) / 8;
     constexpr std::ptrdiff_t kHalf = kPanelOutputs / 2;
+    constexpr int kGroupLines = static_cast<int>(group_bytes(quant)) / 64;
     const std::ptrdiff_t groups = call.groups;
     const std::int8_t* x = call.codes + row * groups * kQuantGroup;
     const float* scales = call.scales + row * groups;
@@ -125,6 +130,8 @@ void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) low[r] = high[r] = Floats{};
     for (std::ptrdiff_t group = 0; group < groups; ++group, panel += group_bytes(quant), x += kQuantGroup) {
+#pragma GCC unroll 17
+        for (int line = 0; line < kGroupLines; ++line) __builtin_prefetch(panel + kAheadBytes + 64 * line);
         const std::uint8_t* codes = panel + group_scale_bytes(quant);
         Dots d0[Rows];
         Dots d1[Rows];
