@@ -44,7 +44,7 @@ void CacheManagerState::tell(const Lease& lease, LeaseNews news) {
 }
 
 ColdPolicy CacheManagerState::policy_for(const LeaseAsk& ask, const Lease& lease) const {
-    if (lease.own_template) return ColdPolicy::wait;  // no other weights may answer a prompt written for these
+    if (lease.own_text) return ColdPolicy::wait;  // no other weights may answer a prompt written for these
     if (ask.cold) return *ask.cold;
     // Of several manifests the most careful one counts: wait before fallback before upgrade.
     std::optional<ColdPolicy> policy;
@@ -90,7 +90,7 @@ void CacheManagerState::lease(const LeaseAsk& ask) {
     if (auto known = fill(*lease, ask); !known) return fail(lease, known.error());
     for (const Lease::Part& part : lease->parts) {
         hits.list.push_back(part.name->name());
-        lease->own_template = lease->own_template || (part.weight != 0 && part.name->own_template());
+        lease->own_text = lease->own_text || (part.weight != 0 && part.name->own_text());
     }
     lease->policy = policy_for(ask, *lease);
     self->send(peers->trigger, hit_atom_v, std::move(hits));
@@ -104,7 +104,7 @@ void CacheManagerState::lease(const LeaseAsk& ask) {
     news.kind = lease->was_cold ? LeaseNews::Kind::cold : LeaseNews::Kind::warm;
     news.was_cold = lease->was_cold;
     news.policy = lease->policy;
-    news.own_template = lease->own_template;
+    news.own_text = lease->own_text;
     news.combine = lease->combine;
     tell(*lease, std::move(news));
 }

@@ -95,7 +95,8 @@ void CacheManagerState::send_rules() {
     self->send(peers->router, rules_atom_v, Rules(std::move(rules)));
 }
 
-/// A chat for a module with a template of its own needs that template, so the module is loaded for it.
+/// A chat for a module with a template of its own needs that template, and any text one's own tokenizer: the module is
+/// loaded for it.
 void CacheManagerState::tokenize(const TokenizeTaskPtr& task) {
     const auto refuse = [task](const Error& error) {
         if (task->encoded) (*task->encoded)(error);
@@ -104,15 +105,16 @@ void CacheManagerState::tokenize(const TokenizeTaskPtr& task) {
     const NamePtr entry = find(task->model, task->caller);
     if (!entry) return refuse(unknown_module(task->model));
     const bool is_chat = task->encode && std::holds_alternative<ChatPrompt>(task->encode->prompt);
+    const bool needs_module = is_chat ? entry->own_text() : entry->own_tokenizer();
     // What is wrong with a failed module may be its tokenizer.
-    if (is_chat && is_blocked(*entry, core->now())) return refuse(failure_of(*entry));
-    if (!is_chat || !entry->own_template()) return self->send(peers->router, tokenize_atom_v, task);
+    if ((is_chat || needs_module) && is_blocked(*entry, core->now())) return refuse(failure_of(*entry));
+    if (!needs_module) return self->send(peers->router, tokenize_atom_v, task);
     order_load(entry, once<ModuleStatus>([this, task, entry, refuse](Result<ModuleStatus> status) {
                    if (!status) return refuse(status.error());
                    if (!entry->copy) return refuse(make_error(Errc::unavailable, "the module has just been unloaded"));
-                   auto with_template = std::make_shared<TokenizeTask>(*task);
-                   if (const auto& text = entry->copy->module->text) with_template->chat_template = text->chat_template;
-                   self->send(peers->router, tokenize_atom_v, TokenizeTaskPtr(std::move(with_template)));
+                   auto with_text = std::make_shared<TokenizeTask>(*task);
+                   if (const auto& text = entry->copy->module->text) with_text->text.follow(*text);
+                   self->send(peers->router, tokenize_atom_v, TokenizeTaskPtr(std::move(with_text)));
                }));
 }
 

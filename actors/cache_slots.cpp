@@ -269,7 +269,7 @@ void CacheManagerState::became_ready(const LeasePtr& lease) {
     news.kind = LeaseNews::Kind::ready;
     news.was_cold = lease->was_cold;
     news.policy = lease->policy;
-    news.own_template = lease->own_template;
+    news.own_text = lease->own_text;
     news.combine = lease->combine;
     for (const Lease::Part& part : lease->parts) {
         if (part.weight == 0) continue;  // named, so it must exist and load, but it is switched off

@@ -1,7 +1,6 @@
 #include "actors/house.hpp"
 
 #include "actors/memory_pressure.hpp"
-#include "actors/module_template.hpp"
 #include "actors/router_gateway.hpp"
 #include "actors/supervisor.hpp"
 #include "engine/kv/block_size.hpp"
@@ -28,7 +27,8 @@ CorePtr make_core(const Settings& settings, HouseParts& parts) {
     core->info.max_model_len = shape.max_context;
     if (settings.model.max_context > 0)
         core->info.max_model_len = std::min(shape.max_context, settings.model.max_context);
-    core->info.vocab_size = shape.vocab_size;
+    // Some module may know ids beyond the base's; the preparer knows whose they are.
+    core->info.vocab_size = shape.vocab_size + kMostNewTokens;
     core->info.created =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     core->info.has_tokenizer = parts.tokenizer != nullptr;
@@ -41,8 +41,7 @@ CorePtr make_core(const Settings& settings, HouseParts& parts) {
     core->prepare.kv_positions = stats.total_blocks * kBlockTokens;
     core->prepare.limits = settings.limits;
 
-    core->files =
-        module_files(settings, shape, core->info.base_id, template_maker(parts.tokenizer), core->engine->base_values());
+    core->files = module_files(settings, shape, core->info.base_id, parts.tokenizer, core->engine->base_values());
     core->slot_bytes = [engine = core->engine.get()](const Module& module) { return engine->slot_bytes(module); };
     core->routes = std::move(parts.routes);
     core->memory_pressure = memory_pressure;

@@ -40,19 +40,13 @@ struct LeaseAsk {
     Caller caller;
 };
 
-/// A module that brings its own chat template, under the name it was asked for.
-struct NamedText {
-    std::string module;
-    std::shared_ptr<const ModuleText> text;
-};
-
 /// cache_manager -> router, once or twice per lease: first `cold` or `warm` unless `ready` comes at once, then `ready`
 /// or `failed`.
 struct LeaseNews {
     enum class Kind : std::uint8_t { cold, warm, ready, failed } kind = Kind::failed;
     bool was_cold = false;                 ///< with `ready`: something had to be loaded, or waited for room
     ColdPolicy policy = ColdPolicy::wait;  ///< request > manifest > setting
-    bool own_template = false;             ///< chats are prepared when the lease is ready: `texts` tells how
+    bool own_text = false;                 ///< prompts are prepared when the lease is ready: `texts` tells how
     std::vector<JobModule> modules;        ///< with `ready`, in the order they act in
     std::optional<Combine> combine;        ///< what a composition says, if one was asked for
     std::vector<NamedText> texts;          ///< with `ready`

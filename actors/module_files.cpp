@@ -1,5 +1,6 @@
 #include "actors/module_files.hpp"
 
+#include "actors/module_template.hpp"
 #include "actors/names.hpp"
 
 #include <algorithm>
@@ -21,8 +22,8 @@ bool is_below(const fs::path& path, const fs::path& root) {
 
 class Disk {
 public:
-    Disk(const Settings& settings, ModelShape base, std::string base_id, MakeTemplate make_template,
-         std::shared_ptr<const BaseValues> base_values)
+    Disk(const Settings& settings, ModelShape base, std::string base_id,
+         const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const BaseValues> base_values)
         : roots_(settings.modules.roots),
           trust_roots_(settings.modules.trust_manifests != "never"),
           trust_orders_(settings.modules.trust_manifests == "always"),
@@ -30,7 +31,8 @@ public:
           base_id_(std::move(base_id)),
           limits_(module_limits(settings)) {
         limits_.roots = roots_;
-        limits_.make_template = std::move(make_template);
+        limits_.make_template = template_maker(tokenizer);
+        limits_.make_tokenizer = tokenizer_maker(tokenizer);
         limits_.base_values = std::move(base_values);
     }
 
@@ -141,8 +143,8 @@ private:
 }  // namespace
 
 ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id,
-                         MakeTemplate make_template, std::shared_ptr<const BaseValues> base_values) {
-    auto disk = std::make_shared<const Disk>(settings, base, base_id, std::move(make_template), std::move(base_values));
+                         std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const BaseValues> base_values) {
+    auto disk = std::make_shared<const Disk>(settings, base, base_id, tokenizer, std::move(base_values));
     return ModuleFiles{
         [disk] { return disk->scan(); },
         [disk](const std::string& name, const std::string& path) { return disk->resolve(name, path); },

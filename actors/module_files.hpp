@@ -44,10 +44,11 @@ struct ModuleFiles {
     std::function<Result<ModulePtr>(const std::string& name, const std::filesystem::path& path)> load;
 };
 
-/// The real ones. `make_template` null: modules with a template of their own are refused. `base_values` null: so are
-/// those that are built from the base's weights.
+/// The real ones. `tokenizer` null: modules with a template or tokenizer of their own are refused. `base_values` null:
+/// so are those that are built from the base's weights.
 ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id,
-                         MakeTemplate make_template = nullptr, std::shared_ptr<const BaseValues> base_values = nullptr);
+                         std::shared_ptr<const Tokenizer> tokenizer = nullptr,
+                         std::shared_ptr<const BaseValues> base_values = nullptr);
 
 struct LoaderTask {
     enum class Kind : std::uint8_t { scan, resolve, load } kind = Kind::load;

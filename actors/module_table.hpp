@@ -84,9 +84,13 @@ struct NameEntry {
     const std::string& owner() const { return found.manifest.owner; }
     bool visible_to(const Caller& caller) const { return caller.admin || owner().empty() || owner() == caller.name; }
     std::uint64_t parsed_bytes() const { return found.header ? found.header->parsed_bytes : 0; }
-    /// Its chats are written by a template of its own, which is known once it is loaded.
-    bool own_template() const {
-        return copy ? copy->module->text != nullptr : found.header && found.header->own_template;
+    /// Its texts are written by a template or read by a tokenizer of its own, which are known once it is loaded.
+    bool own_text() const {
+        return copy ? copy->module->text != nullptr
+                    : found.header && (found.header->own_template || found.header->own_tokenizer);
+    }
+    bool own_tokenizer() const {
+        return copy ? copy->module->text && copy->module->text->tokenizer : found.header && found.header->own_tokenizer;
     }
     /// It only names others: nothing of it is ever loaded.
     bool is_composition() const { return found.header && !found.header->members.empty(); }
@@ -122,8 +126,8 @@ struct Lease {
     Stage stage = Stage::queued;
     ColdPolicy policy = ColdPolicy::wait;
     bool was_cold = false;
-    bool own_template = false;  ///< of a module that is not switched off
-    bool give_up = false;       ///< a prefetch: leaves when there is no room at once
+    bool own_text = false;  ///< of a module that is not switched off
+    bool give_up = false;   ///< a prefetch: leaves when there is no room at once
     TimePoint since{};
     std::int64_t retry_after = -1;  ///< not before a release later than this one (the arena had no place)
     bool afresh = false;            ///< the arena was in pieces and the set left it once, to be placed together

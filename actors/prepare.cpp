@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <random>
 #include <span>
 #include <string_view>
@@ -68,11 +69,10 @@ Result<std::vector<TokenId>> encode(const PrepareParts& parts, std::string_view 
 }
 
 Result<std::vector<TokenId>> tokenize_chat(const PrepareParts& parts, const ChatPrompt& chat,
-                                           const ChatTemplate* own_template, const SamplingParams* sampling) {
-    const ChatTemplate* chat_template = own_template != nullptr ? own_template : parts.chat_template.get();
-    if (!parts.tokenizer || chat_template == nullptr)
+                                           const SamplingParams* sampling) {
+    if (!parts.tokenizer || !parts.chat_template)
         return make_error(Errc::invalid_argument, "this model has no chat template: use /v1/completions", "messages");
-    auto rendered = chat_template->render(chat);
+    auto rendered = parts.chat_template->render(chat);
     if (!rendered) return rendered.error();
     // The template writes BOS and the like itself, so the tokenizer adds nothing.
     return encode(parts, rendered->text, false, rendered->literal, sampling);
@@ -100,11 +100,10 @@ Result<std::vector<TokenId>> checked_ids(const PrepareParts& parts, const std::v
     return ids;
 }
 
-Result<std::vector<TokenId>> tokenize(const PrepareParts& parts, const Prompt& prompt,
-                                      const ChatTemplate* chat_template, const SamplingParams* sampling) {
+Result<std::vector<TokenId>> tokenize(const PrepareParts& parts, const Prompt& prompt, const SamplingParams* sampling) {
     Result<std::vector<TokenId>> ids = std::vector<TokenId>{};
     if (const auto* chat = std::get_if<ChatPrompt>(&prompt))
-        ids = tokenize_chat(parts, *chat, chat_template, sampling);
+        ids = tokenize_chat(parts, *chat, sampling);
     else if (const auto* tokens = std::get_if<TokenPrompt>(&prompt))
         ids = checked_ids(parts, tokens->ids);
     else if (!parts.tokenizer)
@@ -133,7 +132,15 @@ std::string text_of(const json& content) {
     return text;
 }
 
-Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
+/// The base's parts, but for what the modules bring.
+PrepareParts parts_under(PrepareParts parts, const PromptText& text) {
+    if (text.chat_template) parts.chat_template = text.chat_template;
+    if (text.tokenizer) parts.tokenizer = text.tokenizer;
+    parts.vocab_size = std::max(parts.vocab_size, text.vocab_size);
+    return parts;
+}
+
+Prepared prepare_unguarded(const PrepareParts& base, const PrepareTask& task) {
     const GenerationRequest& request = task.request;
     PreparedPrompt out;
     if (task.routes) {
@@ -147,9 +154,10 @@ Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
         out.choice = task.routes->choose(query);
         return out;
     }
+    const PrepareParts parts = parts_under(base, task.text);
     out.sampling = request.sampling;
     if (auto valid = validate(out.sampling, parts.vocab_size, parts.limits); !valid) return valid.error();
-    auto ids = tokenize(parts, request.prompt, task.chat_template.get(), &out.sampling);
+    auto ids = tokenize(parts, request.prompt, &out.sampling);
     if (!ids) return ids.error();
     out.ids = std::move(*ids);
     if (auto fits = fit_length(parts, out); !fits) return fits.error();
@@ -159,9 +167,8 @@ Prepared prepare_unguarded(const PrepareParts& parts, const PrepareTask& task) {
 
 }  // namespace
 
-Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt,
-                                             const ChatTemplate* chat_template) {
-    return tokenize(parts, prompt, chat_template, nullptr);
+Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt) {
+    return tokenize(parts, prompt, nullptr);
 }
 
 std::string routing_text(const Prompt& prompt) {
@@ -194,10 +201,11 @@ void learn(const PrepareTask& task) {
     }
 }
 
-void run_tokenize(const PrepareParts& parts, const TokenizeTask& task) {
+void run_tokenize(const PrepareParts& base, const TokenizeTask& task) {
     try {
+        const PrepareParts parts = parts_under(base, task.text);
         if (task.encoded) {
-            auto ids = tokenize_prompt(parts, task.encode->prompt, task.chat_template.get());
+            auto ids = tokenize_prompt(parts, task.encode->prompt);
             if (!ids) return (*task.encoded)(ids.error());
             TokenizeResult result{std::move(*ids), parts.max_model_len, std::nullopt};
             if (task.encode->token_texts && parts.tokenizer) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/once.hpp"
+#include "actors/prompt_text.hpp"
 #include "attune/gateway.hpp"
 #include "attune/settings.hpp"
 #include "engine/route/route_table.hpp"
@@ -71,7 +72,7 @@ struct PrepareTask {
     std::vector<std::size_t> passed_over;  ///< choices whose modules could not be had
     std::shared_ptr<Classifier> learner;   ///< set: the request chose this label itself
     std::string label;
-    std::shared_ptr<const ChatTemplate> chat_template;  ///< a module's own; null: the base's
+    PromptText text;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
 };
 using PrepareTaskPtr = std::shared_ptr<const PrepareTask>;
@@ -87,9 +88,8 @@ using PreparedPtr = std::shared_ptr<Prepared>;
 /// Everything about a request that costs time in proportion to its prompt: routing text, template, tokenising, checks.
 Prepared prepare(const PrepareParts& parts, const PrepareTask& task);
 
-/// The prompt as tokens, with every check but the length. `chat_template`: a module's own; null: the base's.
-Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt,
-                                             const ChatTemplate* chat_template = nullptr);
+/// The prompt as tokens, with every check but the length.
+Result<std::vector<TokenId>> tokenize_prompt(const PrepareParts& parts, const Prompt& prompt);
 
 /// One step of the task's learner; afterwards, so that no answer waits for it.
 void learn(const PrepareTask& task);
@@ -102,7 +102,7 @@ struct TokenizeTask {
     std::string model;
     Caller caller;
     std::optional<TokenizeRequest> encode;
-    std::shared_ptr<const ChatTemplate> chat_template;  ///< the module's own; null: the base's
+    PromptText text;
     OnceReplyPtr<TokenizeResult> encoded;
     std::vector<TokenId> decode;
     OnceReplyPtr<std::string> decoded;

@@ -1,5 +1,7 @@
 #include "actors/router.hpp"
 
+#include "actors/prompt_text.hpp"
+
 #include "actors/names.hpp"
 #include "actors/resolve_modules.hpp"
 #include "attune/cold_word.hpp"
@@ -150,42 +152,36 @@ void RouterState::ask_preparer(RequestId id, const PrepareTaskPtr& task) {
 }
 
 void RouterState::routed(RequestId id, Flight& flight) {
-    if (flight.modules.empty()) return begin_prepare(id, flight, nullptr);
+    if (flight.modules.empty()) return begin_prepare(id, flight, {});
     ask_lease(id, flight);
 }
 
-void RouterState::begin_prepare(RequestId id, Flight& flight, std::shared_ptr<const ChatTemplate> chat_template) {
+void RouterState::begin_prepare(RequestId id, Flight& flight, PromptText text) {
     const auto task = std::exchange(flight.task, nullptr);
     task->routes = nullptr;
-    task->chat_template = std::move(chat_template);
+    task->text = std::move(text);
     ask_preparer(id, task);
 }
 
-bool RouterState::choose_template(RequestId id, Flight& flight, const LeaseNews& news) {
+bool RouterState::choose_text(RequestId id, Flight& flight, const LeaseNews& news) {
     const bool ready = news.kind == LeaseNews::Kind::ready;
     if (!flight.task) {  // written by the base's template already, since the lease named no other
         if (!ready || news.texts.empty()) return true;
         end(id, make_error(Errc::unavailable, "module `" + news.texts.front().module +
-                                                  "` got another chat template while the request waited: ask again"));
+                                                  "` got another chat template or tokenizer while the request waited: "
+                                                  "ask again"));
         return false;
     }
     if (!ready) {
-        if (!news.own_template) begin_prepare(id, flight, nullptr);
+        if (!news.own_text) begin_prepare(id, flight, {});
         return true;
     }
-    const NamedText* chosen = nullptr;
-    for (const NamedText& named : news.texts) {
-        const bool is_chat = std::holds_alternative<ChatPrompt>(flight.task->request.prompt);
-        if (is_chat && chosen != nullptr && !(chosen->text->source == named.text->source)) {
-            end(id, make_error(Errc::invalid_argument,
-                               "modules `" + chosen->module + "` and `" + named.module +
-                                   "` bring different chat templates: one request can follow one of them",
-                               "modules"));
-            return false;
-        }
-        chosen = &named;
+    auto text = prompt_text(news.texts, std::holds_alternative<ChatPrompt>(flight.task->request.prompt));
+    if (!text) {
+        end(id, text.error());
+        return false;
     }
-    begin_prepare(id, flight, chosen != nullptr ? chosen->text->chat_template : nullptr);
+    begin_prepare(id, flight, *std::move(text));
     return true;
 }
 
@@ -246,7 +242,7 @@ void RouterState::lease_news(RequestId id, LeaseNews news) {
         return;
     }
     const bool first = !flight.lease;
-    if (!choose_template(id, flight, news)) return;
+    if (!choose_text(id, flight, news)) return;
     flight.lease = std::move(news);
     const bool waits = flight.lease->kind == LeaseNews::Kind::warm || flight.lease->policy == ColdPolicy::wait;
     if (first && waits && flight.lease->kind != LeaseNews::Kind::ready) hold(id, flight);

@@ -73,9 +73,10 @@ private:
     void ask_preparer(RequestId id, const PrepareTaskPtr& task);
     /// The modules are decided.
     void routed(RequestId id, Flight& flight);
-    void begin_prepare(RequestId id, Flight& flight, std::shared_ptr<const ChatTemplate> chat_template);
-    /// The prompt can be written as soon as the lease tells whose template counts; false: the request ended.
-    bool choose_template(RequestId id, Flight& flight, const LeaseNews& news);
+    void begin_prepare(RequestId id, Flight& flight, PromptText text);
+    /// The prompt can be written as soon as the lease tells whose template and tokenizer count; false: the request
+    /// ended.
+    bool choose_text(RequestId id, Flight& flight, const LeaseNews& news);
     void ask_lease(RequestId id, Flight& flight);
     /// Both the prompt and the first news of the lease are there: what happens now?
     void proceed(RequestId id, Flight& flight);

@@ -1,4 +1,5 @@
 #include "actors/module_template.hpp"
+#include "actors/prompt_text.hpp"
 #include "attune/token_sink.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_base.hpp"
@@ -92,6 +93,7 @@ Result<Installed> install(const OpenedBase& base, const std::string& given, cons
     const NamedPath named = name_of_module(asked.path);
     ModuleLimits limits = module_limits(settings);
     limits.make_template = template_maker(base.tokenizer);
+    limits.make_tokenizer = tokenizer_maker(base.tokenizer);
     limits.base_values = base.engine->base_values();
     auto module = load_module(named.name, named.path, base.engine->shape(), limits);
     if (!module) return make_error(module.error().code, "module " + given + ": " + module.error().message);
@@ -100,12 +102,13 @@ Result<Installed> install(const OpenedBase& base, const std::string& given, cons
     return Installed{{*slot, {(*module)->id, asked.weight, (*module)->unverified}}, (*module)->text};
 }
 
-Result<std::vector<TokenId>> encode(const OpenedBase& base, const GenerateOptions& options,
+/// `tokenizer` and `chat_template`: the modules' or the base's; null where there is none.
+Result<std::vector<TokenId>> encode(const GenerateOptions& options, const Tokenizer* tokenizer,
                                     const ChatTemplate* chat_template) {
-    if (!base.tokenizer) {
+    if (tokenizer == nullptr) {
         return make_error(Errc::invalid_argument, "the model has no tokenizer, so it cannot read text");
     }
-    if (options.raw || chat_template == nullptr) return base.tokenizer->encode(options.prompt, true);
+    if (options.raw || chat_template == nullptr) return tokenizer->encode(options.prompt, true);
     auto messages = nlohmann::json::array();
     if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
     messages.push_back({{"role", "user"}, {"content", options.prompt}});
@@ -113,23 +116,25 @@ Result<std::vector<TokenId>> encode(const OpenedBase& base, const GenerateOption
     chat.messages_json = messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     const auto rendered = chat_template->render(chat);
     if (!rendered) return rendered.error();
-    return base.tokenizer->encode(rendered->text, false, rendered->literal);
+    return tokenizer->encode(rendered->text, false, rendered->literal);
 }
 
 Result<JobPtr> make_job(const OpenedBase& base, const GenerateOptions& options, const Settings& settings,
                         std::shared_ptr<TokenSink> sink) {
     std::vector<JobModule> modules;
-    std::shared_ptr<const ModuleText> text;
+    std::vector<NamedText> texts;
     for (const std::string& given : options.modules) {
         auto installed = install(base, given, settings);
         if (!installed) return installed.error();
-        if (text && installed->text && !(text->source == installed->text->source))
-            return make_error(Errc::invalid_argument,
-                              "module " + given + " brings another chat template than a module before it");
-        if (installed->text) text = std::move(installed->text);
+        if (installed->text && installed->module.applied.weight != 0)
+            texts.push_back({given, std::move(installed->text)});
         modules.push_back(std::move(installed->module));
     }
-    auto prompt = encode(base, options, text ? text->chat_template.get() : base.chat_template.get());
+    auto text = prompt_text(texts, !options.raw);
+    if (!text) return text.error();
+    if (!text->tokenizer) text->tokenizer = base.tokenizer;
+    if (!text->chat_template) text->chat_template = base.chat_template;
+    auto prompt = encode(options, text->tokenizer.get(), text->chat_template.get());
     if (!prompt) return prompt.error();
     const int context = settings.model.max_context > 0 ? settings.model.max_context : base.engine->shape().max_context;
     const int room = context - static_cast<int>(prompt->size());

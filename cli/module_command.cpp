@@ -49,12 +49,19 @@ Result<Subject> open_subject(const ModuleOptions& options, const std::string& pa
     subject.base = std::move(*base);
     subject.model = settings->model.path;
     subject.dtype = settings->model.dtype;
-    // Tokenizers take a while to read, and few modules bring a template.
-    subject.limits.make_template =
-        [model = settings->model.path](const TemplateSource& source) -> Result<std::shared_ptr<const ChatTemplate>> {
+    // Tokenizers take a while to read, and few modules bring a template or more tokens.
+    subject.limits.make_template = [model = settings->model.path](
+                                       const TemplateSource& source,
+                                       const Tokenizer* own) -> Result<std::shared_ptr<const ChatTemplate>> {
         const auto tokenizer = Tokenizer::open(model);
         if (!tokenizer) return tokenizer.error();
-        return template_maker(*tokenizer)(source);
+        return template_maker(*tokenizer)(source, own);
+    };
+    subject.limits.make_tokenizer =
+        [model = settings->model.path](const AddedTokenFacts& added) -> Result<std::shared_ptr<const Tokenizer>> {
+        const auto tokenizer = Tokenizer::open(model);
+        if (!tokenizer) return tokenizer.error();
+        return tokenizer_maker(*tokenizer)(added);
     };
     return subject;
 }

@@ -129,16 +129,56 @@ void EngineImpl::list_logit_rows(const StepPlan& plan) {
     }
 }
 
+/// Tokens that the job's modules know beyond the base's vocabulary.
+int EngineImpl::added_ids(const std::vector<JobModule>& modules) const {
+    int count = 0;
+    for (const JobModule& module : modules) {
+        const Module* acting = module.applied.weight != 0 ? slots_.module(module.slot) : nullptr;
+        if (acting != nullptr) count = std::max(count, acting->added_ids());
+    }
+    return count;
+}
+
 void EngineImpl::read_logits(const torch::Tensor& hidden, StepReport& report) {
     const auto vocab = static_cast<std::size_t>(shape_.vocab_size);
     for (std::size_t first = 0; first < logit_rows_.size(); first += kLogitRows) {
         const std::size_t count = std::min(logit_rows_.size() - first, static_cast<std::size_t>(kLogitRows));
         const auto rows = std::span(batch_.logit_rows).subspan(first, count);
+        const torch::Tensor picked = pick_rows(hidden, rows);
         const torch::Tensor logits =
-            model_->logits(pick_rows(hidden, rows), batch_, slots_, rows).to(torch::kCPU, torch::kFloat32).contiguous();
+            model_->logits(picked, batch_, slots_, rows).to(torch::kCPU, torch::kFloat32).contiguous();
         const float* values = logits.const_data_ptr<float>();  // [count, vocab]
-        for (std::size_t i = 0; i < count; ++i) use_row(logit_rows_[first + i], {values + i * vocab, vocab}, report);
+        const torch::Tensor beyond = new_token_logits(picked, first, rows);
+        for (std::size_t i = 0; i < count; ++i) {
+            const LogitRow& row = logit_rows_[first + i];
+            const std::span<const float> known(values + i * vocab, vocab);
+            use_row(row, beyond.defined() ? with_new_tokens(row, known, beyond[static_cast<std::int64_t>(i)]) : known,
+                    report);
+        }
     }
+}
+
+/// [rows, the most new tokens that one of their jobs knows]; undefined in most steps, in which none knows any.
+torch::Tensor EngineImpl::new_token_logits(const torch::Tensor& hidden, std::size_t first,
+                                           std::span<const std::int32_t> rows) {
+    int count = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        if (const RunningJob* running = find(logit_rows_[first + i].request))
+            count = std::max(count, added_ids(running->job->modules));
+    if (count == 0) return {};
+    return slots_.new_token_logits(hidden, batch_, rows, count).to(torch::kCPU).contiguous();
+}
+
+/// A job sees the tokens of its own modules only.
+std::span<const float> EngineImpl::with_new_tokens(const LogitRow& row, std::span<const float> known,
+                                                   const torch::Tensor& beyond) {
+    const RunningJob* running = find(row.request);
+    const auto count = static_cast<std::size_t>(running != nullptr ? added_ids(running->job->modules) : 0);
+    if (count == 0) return known;
+    wide_row_.assign(known.begin(), known.end());
+    const float* more = beyond.const_data_ptr<float>();
+    wide_row_.insert(wide_row_.end(), more, more + count);
+    return wide_row_;
 }
 
 void EngineImpl::use_row(const LogitRow& row, std::span<const float> logits, StepReport& report) {
@@ -236,7 +276,7 @@ void EngineImpl::accept_token(RunningJob& running, Choice& choice, Sample sample
     event.choice = choice.sequence.choice();
     event.id = id;
     event.text = std::move(piece.text);
-    event.special = tokenizer_ ? tokenizer_->is_special(id) : holds(options_.end_tokens, id);
+    event.special = running.tokenizer ? running.tokenizer->is_special(id) : holds(options_.end_tokens, id);
     if (sample.scores) event.scores = running.with_bytes(*std::move(sample.scores));
     running.tell(std::move(event));
 

@@ -86,6 +86,11 @@ private:
     void note_starts(const StepPlan& plan, StepReport& report);
     void list_logit_rows(const StepPlan& plan);
     void read_logits(const torch::Tensor& hidden, StepReport& report);
+    int added_ids(const std::vector<JobModule>& modules) const;
+    torch::Tensor new_token_logits(const torch::Tensor& hidden, std::size_t first, std::span<const std::int32_t> rows);
+    std::span<const float> with_new_tokens(const LogitRow& row, std::span<const float> known,
+                                           const torch::Tensor& beyond);
+    std::shared_ptr<const Tokenizer> tokenizer_of(const std::vector<JobModule>& modules) const;
     void use_row(const LogitRow& row, std::span<const float> logits, StepReport& report);
     /// False when the job ended by it.
     bool score_prompt_row(RunningJob& running, int token, std::span<const float> logits);
@@ -151,6 +156,7 @@ private:
     BaseMerge merge_;
     ApplyPolicy apply_;
     std::vector<std::pair<ModuleSet, std::uint64_t>> merge_bytes_;  // of sets that were asked for
+    std::vector<float> wide_row_;                                   // a row with the logits of its new tokens
     StepReport untold_;                                             // what restoring took between steps: next report
     std::optional<Error> damage_;                                   // told with the next report
     Sampler sampler_;

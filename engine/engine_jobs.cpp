@@ -111,11 +111,21 @@ void EngineImpl::admit(JobPtr job) {
         return;
     }
     const RequestId id = job->id;
+    auto tokenizer = tokenizer_of(job->modules);
     auto running = std::make_unique<RunningJob>(std::move(job), *std::move(modules), ++arrivals_, options_.end_tokens,
-                                                tokenizer_.get(), pool_, options_.now());
+                                                std::move(tokenizer), pool_, options_.now());
     RunningJob& added = *(jobs_[id] = std::move(running));
     added.tell(Admitted{added.job->cold, added.job->route, added.prompt_tokens()});
     begin(added);
+}
+
+/// Of several modules with one of their own: the first one's. Whoever sent the job has seen that they agree.
+std::shared_ptr<const Tokenizer> EngineImpl::tokenizer_of(const std::vector<JobModule>& modules) const {
+    for (const JobModule& module : modules) {
+        const Module* acting = module.applied.weight != 0 ? slots_.module(module.slot) : nullptr;
+        if (acting != nullptr && acting->text && acting->text->tokenizer) return acting->text->tokenizer;
+    }
+    return tokenizer_;
 }
 
 /// Its first choice is there and nothing is computed.
@@ -144,11 +154,12 @@ void EngineImpl::complete(Job& job, const VirtualTokens& virtual_tokens) const {
 }
 
 Result<SequenceModules> EngineImpl::check(Job& job) const {
-    if (auto ok = check_prompt(job.prompt, shape_.vocab_size); !ok) return ok.error();
+    const int vocab_size = shape_.vocab_size + added_ids(job.modules);
+    if (auto ok = check_prompt(job.prompt, vocab_size); !ok) return ok.error();
     auto modules = acting(job, job.modules);
     if (!modules) return modules;
     complete(job, modules->virtual_tokens);
-    if (auto ok = validate(job.sampling, shape_.vocab_size, widest_limits(shape_.vocab_size)); !ok) return ok.error();
+    if (auto ok = validate(job.sampling, vocab_size, widest_limits(vocab_size)); !ok) return ok.error();
     if (auto ok = check_room(job, *modules); !ok) return ok.error();
     return modules;
 }

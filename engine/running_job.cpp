@@ -26,10 +26,10 @@ Sequence first_sequence(const Job& job, std::uint64_t arrival, SequenceModules m
 }  // namespace
 
 RunningJob::RunningJob(JobPtr taken, SequenceModules modules, std::uint64_t arrival,
-                       std::span<const TokenId> end_tokens, const Tokenizer* tokens_to_text, BlockPool& pool,
-                       TimePoint now)
+                       std::span<const TokenId> end_tokens, std::shared_ptr<const Tokenizer> tokens_to_text,
+                       BlockPool& pool, TimePoint now)
     : job(std::move(taken)),
-      tokenizer(tokens_to_text),
+      tokenizer(std::move(tokens_to_text)),
       end_ids(end_tokens.begin(), end_tokens.end()),
       prompt_top(prompt_alternatives_of(job->sampling)),
       expects_revision(job->revise),
@@ -42,7 +42,7 @@ RunningJob::RunningJob(JobPtr taken, SequenceModules modules, std::uint64_t arri
 void RunningJob::start(std::uint64_t arrival, SequenceModules modules, BlockPool& pool) {
     auto rules = expects_revision && job->constraint ? job->constraint->clone() : std::move(job->constraint);
     choices.push_back(std::make_unique<Choice>(first_sequence(*job, arrival, std::move(modules), pool), params(),
-                                               tokenizer, std::move(rules)));
+                                               tokenizer.get(), std::move(rules)));
     if (prompt_top) {
         prompt_scores.reserve(job->prompt.size());
         prompt_scores.emplace_back();  // the first token has no context to be scored in
@@ -69,7 +69,7 @@ Choice* RunningJob::open_choice(int index) {
 
 void RunningJob::fork_choices() {
     choices.reserve(static_cast<std::size_t>(params().n));
-    for (int i = 1; i < params().n; ++i) choices.push_back(choices[0]->fork(i, params(), tokenizer));
+    for (int i = 1; i < params().n; ++i) choices.push_back(choices[0]->fork(i, params(), tokenizer.get()));
 }
 
 int RunningJob::open_choices() const {

@@ -15,7 +15,7 @@ class RunningJob {
 public:
     /// `modules`: what the job's do. `end_tokens`: any of them ends a choice. The job's seed and max_tokens are set.
     RunningJob(JobPtr taken, SequenceModules modules, std::uint64_t arrival, std::span<const TokenId> end_tokens,
-               const Tokenizer* tokens_to_text, BlockPool& pool, TimePoint now);
+               std::shared_ptr<const Tokenizer> tokens_to_text, BlockPool& pool, TimePoint now);
 
     RequestId id() const { return job->id; }
     const SamplingParams& params() const { return job->sampling; }
@@ -57,7 +57,7 @@ public:
     TokenScores with_bytes(TokenScores scores) const;
 
     JobPtr job;
-    const Tokenizer* tokenizer;
+    std::shared_ptr<const Tokenizer> tokenizer;    ///< null: texts stay empty
     std::vector<std::unique_ptr<Choice>> choices;  ///< [0] from the start, the others after the prompt
     std::vector<TokenId> end_ids;                  ///< what may not come before min_tokens
 

@@ -199,9 +199,9 @@ torch::Tensor LlamaModel::forward_plain(const Batch& batch, const ModuleSlots& s
 
 torch::Tensor LlamaModel::run(const Batch& batch, const ModuleSlots& slots, const Attention& attention) const {
     const auto integers = torch::TensorOptions().dtype(torch::kInt64);
-    // Virtual tokens are in no table: any row will do, embed() replaces it.
+    // Virtual tokens and those of modules are in no table: any row will do, embed() replaces it.
     std::vector<std::int64_t> ids(batch.tokens.begin(), batch.tokens.end());
-    for (std::int64_t& id : ids) id = std::max<std::int64_t>(id, 0);
+    for (std::int64_t& id : ids) id = std::clamp<std::int64_t>(id, 0, config_.shape.vocab_size - 1);
     const torch::Tensor tokens = torch::tensor(ids, integers);
     const torch::Tensor positions =
         torch::tensor(std::vector<std::int64_t>(batch.positions.begin(), batch.positions.end()), integers);

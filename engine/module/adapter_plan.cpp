@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -13,9 +15,13 @@ namespace {
 
 using Kind = AdapterSite::Kind;
 
+constexpr std::string_view kWrappers[] = {"base_layer.", "token_adapter.", "modules_to_save.", "original_module."};
+
 // What whole modules, biases and copies of the base are called; everything else belongs to the adapter's own kind.
 bool is_plain(std::string_view parameter) {
-    return parameter == "weight" || parameter == "bias" || parameter.starts_with("base_layer.");
+    return parameter == "weight" || parameter == "bias" ||
+           std::any_of(std::begin(kWrappers), std::end(kWrappers),
+                       [&](std::string_view wrapper) { return parameter.starts_with(wrapper); });
 }
 
 bool has_own_tensors(const SiteTensors& site) {
@@ -55,10 +61,7 @@ Result<void> plan_projection(SiteInput& input, const SiteTensors& tensors, const
     const bool head = input.site().projection == Projection::head;
     if (has_own_tensors(tensors))
         if (auto planned = plan_own(input, context); !planned) return planned;
-    if (head) {
-        if (input.has("weight")) return plan_saved_head(input, context);
-        return plan_base_copy(input, context);
-    }
+    if (head) return plan_head_table(input, context);
     if (auto planned = plan_bias(input, context); !planned) return planned;
     return plan_saved(input, context);
 }
@@ -92,13 +95,6 @@ bool is_saved(std::string_view path, const PeftConfig& config) {
         }
         return false;
     });
-}
-
-/// And the rule by which they are chosen: the bare end of the path, without a dot.
-const std::string* saved_by(std::string_view path, const PeftConfig& config) {
-    for (const std::string& name : config.modules_to_save)
-        if (!name.empty() && path.ends_with(name)) return &name;
-    return nullptr;
 }
 
 bool is_target(const AdapterSite& site, std::string_view path, const PlanContext& context) {
@@ -141,8 +137,7 @@ Result<void> check_site(const AdapterSite& site, const PlanContext& context) {
     const SiteTensors* tensors = found == context.tensors.sites.end() ? nullptr : &found->second;
     const auto has = [&](std::string_view parameter) { return tensors != nullptr && tensors->find(parameter); };
     const bool new_tokens = has("token_adapter.trainable_tokens_delta");
-    const bool own = tensors != nullptr && has_own_tensors(*tensors) &&
-                     !(new_tokens && !has("lora_embedding_A") && !has("lora_embedding_B"));
+    const bool own = tensors != nullptr && has_own_tensors(*tensors);
     if (is_target(site, path, context) != own)
         return own ? refuse(context.header.file_name + ": " + path + " has tensors, but target_modules (" +
                             target_words(context.config) + ") does not name it")
@@ -151,7 +146,11 @@ Result<void> check_site(const AdapterSite& site, const PlanContext& context) {
     if (site.kind == Kind::embedding && !context.config.new_tokens.empty() && !new_tokens)
         return refuse("adapter_config.json: trainable_token_indices is set, but the file has no rows for them");
     const std::string* saved = saved_by(path, context.config);
-    if ((saved != nullptr) != has("weight"))
+    // A table that was resized is saved whether or not it was trained.
+    const bool is_table =
+        site.kind == Kind::embedding || (site.kind == Kind::projection && site.projection == Projection::head);
+    const bool resized = is_table && context.new_tokens && saved == nullptr;
+    if ((saved != nullptr) != has("weight") && !resized)
         return saved == nullptr ? refuse(context.header.file_name + ": " + path +
                                          ".weight is there, but modules_to_save does not name it")
                                 : refuse("adapter_config.json: modules_to_save names " + in_quotes(*saved) +
@@ -238,6 +237,12 @@ std::uint64_t parsed_bytes(const SafetensorsHeader& header, const AdapterPlan& p
 
 }  // namespace
 
+const std::string* saved_by(std::string_view path, const PeftConfig& config) {
+    for (const std::string& name : config.modules_to_save)
+        if (!name.empty() && path.ends_with(name)) return &name;
+    return nullptr;
+}
+
 bool AdapterPlan::needs_base() const {
     return std::any_of(parts.begin(), parts.end(), [](const PlannedPart& part) { return part.needs_base; });
 }
@@ -252,7 +257,10 @@ Result<AdapterPlan> plan_adapter(const SafetensorsHeader& header, const PeftConf
     AdapterPlan plan;
     plan.kind = kind_word(config);
     plan.invocation = config.invocation;
-    const PlanContext context{header, config, base, max_rank, base_values, *tensors, plan};
+    plan.added_ids = rows_beyond_base(*tensors, base);
+    std::shared_ptr<NewTokens> new_tokens;
+    if (plan.added_ids > 0) new_tokens = std::make_shared<NewTokens>(NewTokens{plan.added_ids, {}, {}});
+    const PlanContext context{header, config, base, max_rank, base_values, *tensors, plan, new_tokens};
     for (const auto& [name, tensor] : tensors->shared)
         if ((name == "prompt_embeddings") != is_prompt_learning(config.type) ||
             (name != "prompt_embeddings" && config.type != PeftType::vera))
@@ -264,6 +272,7 @@ Result<AdapterPlan> plan_adapter(const SafetensorsHeader& header, const PeftConf
         if (auto planned = plan_prompt(context); !planned) return planned.error();
     for (const AdapterSite& site : all_sites(base))
         if (auto kept = check_site(site, context); !kept) return kept.error();
+    if (auto planned = plan_new_rows(context); !planned) return planned.error();
     if (auto known = check_invocation(context); !known) return known.error();
     if (plan.parts.empty())
         return make_error(Errc::invalid_module, header.file_name + ": no module of this base is adapted");

@@ -43,6 +43,7 @@ struct AdapterPlan {
     std::vector<std::string> targets;  ///< what it sits on, e.g. q_proj, in table order
     std::uint64_t parsed_bytes = 0;    ///< at most what the built module holds, and what building it needs beside
     std::vector<TokenId> invocation;
+    int added_ids = 0;  ///< rows of its tables beyond the base's
     std::vector<PlannedPart> parts;
     std::map<const StoredTensor*, PlannedStream> streams;
 

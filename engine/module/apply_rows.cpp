@@ -1,4 +1,4 @@
-// Rows of the input embedding and of the head: replaced ones, LoRA on the embedding, soft prompts.
+// Rows of the input embedding and of the head: replaced ones, those of new tokens, LoRA on the embedding, soft prompts.
 
 #include "engine/module/module_slots_impl.hpp"
 
@@ -41,6 +41,8 @@ void ModuleSlots::Impl::embedding_kernels(std::span<const TokenId> tokens, torch
         for (std::int32_t row = segment.first; row < segment.first + segment.rows; ++row) {
             const TokenId token = tokens[static_cast<std::size_t>(row)];
             float* to = values + row * x.stride(0);
+            const bool is_new = token >= shape.vocab_size;  // the base's row is zero
+            if (is_new) std::fill_n(to, hidden, 0.0F);
             for (const auto& [content, weight] : segment.modules) {
                 if (token < 0) {
                     if (content->prompt_rows == SlotContent::kNone) continue;
@@ -50,6 +52,12 @@ void ModuleSlots::Impl::embedding_kernels(std::span<const TokenId> tokens, torch
                         floats(*content, content->prompt_rows) + static_cast<std::ptrdiff_t>(-1 - token) * hidden;
                     std::copy(from, from + hidden, to);
                     break;
+                }
+                if (is_new) {
+                    const int at = token - shape.vocab_size;
+                    if (content->new_input != SlotContent::kNone && at < content->array(content->new_input).rows)
+                        add(to, bytes(*content, content->new_input), at, hidden, weight);
+                    continue;
                 }
                 const SlotContent::Embedding& term = content->embedding;
                 if (term.rank > 0) {
@@ -85,18 +93,25 @@ torch::Tensor ModuleSlots::Impl::embedding_torch(std::span<const TokenId> tokens
     const auto piece = [&](const PlannedSegment& segment, const torch::Tensor& before) {
         std::vector<std::int64_t> real;      // rows of the segment that hold a token of the vocabulary
         std::vector<std::int64_t> ids;       // their tokens
-        std::vector<std::int64_t> standing;  // the other rows
+        std::vector<std::int64_t> standing;  // those of virtual tokens
         std::vector<std::int64_t> virtual_ids;
+        std::vector<std::int64_t> added;  // those of new tokens
+        std::vector<std::int64_t> new_ids;
         for (int row = 0; row < segment.rows; ++row) {
             const TokenId token = tokens[static_cast<std::size_t>(segment.first + row)];
-            (token < 0 ? standing : real).push_back(row);
             if (token < 0) {
+                standing.push_back(row);
                 virtual_ids.push_back(-1 - token);
+            } else if (token >= shape.vocab_size) {
+                added.push_back(row);
+                new_ids.push_back(token - shape.vocab_size);
             } else {
+                real.push_back(row);
                 ids.push_back(token);
             }
         }
         torch::Tensor sum = before;
+        if (!added.empty()) sum = sum.index_fill(0, on_device(added), 0);  // the base's rows are zero
         bool prompted = false;
         for (const auto& [content, weight] : segment.modules) {
             const SlotContent::Embedding& term = content->embedding;
@@ -104,6 +119,17 @@ torch::Tensor ModuleSlots::Impl::embedding_torch(std::span<const TokenId> tokens
                 prompted = true;
                 const torch::Tensor rows = tensor(*content, content->prompt_rows).view({-1, shape.hidden_size});
                 sum = sum.index_copy(0, on_device(standing), rows.index_select(0, on_device(virtual_ids)));
+            }
+            if (content->new_input != SlotContent::kNone) {
+                std::vector<std::int64_t> at;
+                std::vector<std::int64_t> from;
+                for (std::size_t i = 0; i < added.size(); ++i) {
+                    if (new_ids[i] >= content->array(content->new_input).rows) continue;
+                    at.push_back(added[i]);
+                    from.push_back(new_ids[i]);
+                }
+                const torch::Tensor rows = tensor(*content, content->new_input).index_select(0, on_device(from));
+                sum = sum.index_add(0, on_device(at), rows.to(torch::kFloat32) * weight);
             }
             if (term.rank > 0 && !real.empty()) {
                 const torch::Tensor a = tensor(*content, term.a).index_select(0, on_device(ids)).to(torch::kFloat32);
@@ -183,6 +209,52 @@ torch::Tensor ModuleSlots::Impl::head_rows_torch(const torch::Tensor& x, const t
         }
     }
     return sum;
+}
+
+torch::Tensor ModuleSlots::new_token_logits(const torch::Tensor& hidden, const Batch& batch,
+                                            std::span<const std::int32_t> rows, int count) const {
+    const Impl& impl = *impl_;
+    torch::Tensor logits = torch::zeros({hidden.size(0), count}, hidden.options().dtype(torch::kFloat32));
+    const auto planned = plan(batch, rows);
+    for (const PlannedSegment& segment : planned->segments)
+        for (const auto& [content, weight] : segment.modules) {
+            if (content->new_head == SlotContent::kNone) continue;
+            const int known = std::min(content->array(content->new_head).rows, count);
+            if (!impl.kernels) {
+                const torch::Tensor head = impl.values(*content, content->new_head).narrow(0, 0, known);
+                logits.narrow(0, segment.first, segment.rows)
+                    .narrow(1, 0, known)
+                    .add_(torch::matmul(hidden.narrow(0, segment.first, segment.rows).to(torch::kFloat32), head.t()),
+                          weight);
+                continue;
+            }
+            impl.new_head_kernels(*content, weight, segment, hidden, known, logits);
+        }
+    return logits;
+}
+
+void ModuleSlots::Impl::new_head_kernels(const SlotContent& content, float weight, const PlannedSegment& segment,
+                                         const torch::Tensor& hidden, int count, torch::Tensor& logits) const {
+    const auto shrink = options.dtype == torch::kBFloat16 ? lora_kernels().shrink_bf16 : lora_kernels().shrink_f32;
+    const int tasks = (count + kHeadTaskTokens - 1) / kHeadTaskTokens;
+    const std::int64_t work = static_cast<std::int64_t>(segment.rows) * count * shape.hidden_size;
+    run_tasks(static_cast<std::int64_t>(segment.rows) * tasks, work, [&](std::int64_t task) {
+        const auto row = static_cast<std::int32_t>(segment.first + task / tasks);
+        const int first = static_cast<int>(task % tasks) * kHeadTaskTokens;
+        LoraCall call;
+        call.x = hidden.const_data_ptr<float>();
+        call.x_stride = hidden.stride(0);
+        call.rows = &row;
+        call.count = 1;
+        call.in = shape.hidden_size;
+        call.rank = std::min(kHeadTaskTokens, count - first);
+        call.a = static_cast<const std::uint8_t*>(bytes(content, content.new_head)) +
+                 static_cast<std::size_t>(first) * static_cast<std::size_t>(shape.hidden_size) * element_bytes();
+        float* t = scratch(static_cast<std::size_t>(call.rank));
+        shrink(call, t);
+        float* to = logits.data_ptr<float>() + row * logits.stride(0) + first;
+        for (int k = 0; k < call.rank; ++k) to[k] += weight * t[k];
+    });
 }
 
 }  // namespace attune

@@ -56,6 +56,16 @@ struct EmbeddingTerm {
     /// + weight * rows[i] for tokens[i]: a replaced row minus the base's. Ascending ids.
     std::vector<TokenId> tokens;
     std::vector<float> rows;  // [tokens, hidden]
+    bool whole = false;       ///< the files hold every row: those not among `tokens` are the base's
+};
+
+/// Tokens that the base has no rows for: ids from the base's vocab_size on. To the base their rows are zero, so that
+/// these are added times the module's weight like everything else, and their logits exist only under this module.
+inline constexpr int kMostNewTokens = 1 << 16;
+struct NewTokens {
+    int count = 0;
+    std::vector<float> input;  // [count, hidden], of the embedding
+    std::vector<float> head;   // [count, hidden]
 };
 
 /// logits[tokens[i]] += weight * (hidden . rows[i]): rows of the head that were replaced, minus the base's.
@@ -123,6 +133,7 @@ struct Module {
     std::vector<InputTerm> inputs;    ///< ascending (layer, projection)
     std::optional<EmbeddingTerm> embedding;
     std::optional<HeadRows> head_rows;
+    std::optional<NewTokens> new_tokens;
     std::vector<NormTerm> norms;
     std::optional<PrefixSegment> prefix;
     std::optional<SoftPrompt> prompt;
@@ -133,13 +144,15 @@ struct Module {
     /// aLoRA: everything above acts from the last occurrence of these ids in the prompt on (the first of them
     /// included); nowhere when they do not occur. Empty: everywhere.
     std::vector<TokenId> invocation;
-    std::shared_ptr<const ModuleText> text;  ///< null: chats are written and read as for the base
+    std::shared_ptr<const ModuleText> text;  ///< null: texts are written and read as for the base
     std::shared_ptr<const SwapFacts> swap;   ///< what modules.swap = strict compares; null unless the limits ask for it
     int max_rank = 0;
     bool unverified = false;
     std::string base_match;        ///< shape, checkpoint, unverified
     std::uint64_t host_bytes = 0;  ///< what the vectors above hold
 
+    /// How many ids it knows beyond the base's.
+    int added_ids() const { return new_tokens ? new_tokens->count : 0; }
     /// Positions that stand before the first real token.
     int virtual_tokens() const { return prefix ? prefix->tokens : prompt ? prompt->tokens : 0; }
 };

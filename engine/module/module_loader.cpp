@@ -2,6 +2,7 @@
 
 #include "attune/settings.hpp"
 #include "engine/files/gguf.hpp"
+#include "engine/files/hash.hpp"
 #include "engine/files/safetensors.hpp"
 #include "engine/module/adapter_plan.hpp"
 #include "engine/module/gguf_part.hpp"
@@ -10,8 +11,10 @@
 #include "engine/module/state_part.hpp"
 #include "engine/module/text_files.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 
 namespace attune {
@@ -121,12 +124,30 @@ void add_manifest(const Manifest& manifest, ModuleHeader& out) {
 
 // ---- a load
 
-Result<std::shared_ptr<const ModuleText>> make_text(const TemplateSource& source, const ModuleLimits& limits) {
-    if (!limits.make_template)
-        return make_error(Errc::invalid_module, "a module with its own chat template needs a base with a tokenizer");
-    auto made = limits.make_template(source);
-    if (!made) return make_error(Errc::invalid_module, "the module's own template: " + made.error().message);
-    return std::shared_ptr<const ModuleText>(std::make_shared<ModuleText>(ModuleText{source, *std::move(made)}));
+/// The tokenizer first: a template may name its tokens. Null when both are the base's.
+Result<ModuleTextPtr> make_text(const OwnTemplate& own, const OwnTokens& tokens, int vocab_size,
+                                const ModuleLimits& limits) {
+    if (!own.source && tokens.added.empty()) return ModuleTextPtr();
+    ModuleText text;
+    text.vocab_size = vocab_size;
+    if (!tokens.added.empty()) {
+        if (!limits.make_tokenizer)
+            return make_error(Errc::invalid_module, "a module with its own tokenizer needs a base with a tokenizer");
+        auto made = limits.make_tokenizer(tokens.added);
+        if (!made) return make_error(Errc::invalid_module, "the module's own tokenizer: " + made.error().message);
+        text.added = tokens.added;
+        text.tokenizer = *std::move(made);
+    }
+    if (own.source) {
+        if (!limits.make_template)
+            return make_error(Errc::invalid_module,
+                              "a module with its own chat template needs a base with a tokenizer");
+        auto made = limits.make_template(*own.source, text.tokenizer.get());
+        if (!made) return make_error(Errc::invalid_module, "the module's own template: " + made.error().message);
+        text.source = *own.source;
+        text.chat_template = *std::move(made);
+    }
+    return ModuleTextPtr(std::make_shared<ModuleText>(std::move(text)));
 }
 
 // One file that is read for effect; its bytes go into the hash as they pass.
@@ -138,6 +159,24 @@ ReadPart text_part(const std::string& name, const std::vector<std::byte>& conten
         hash.update(content);
         return {};
     };
+}
+
+/// A tokenizer file of the module's own: its bytes must be those that were compared with the base's.
+Result<void> hash_tokenizer(Package& package, const std::string& name, const std::string& sha256,
+                            GenerationHash& hash) {
+    const auto file = package.files.open(name);
+    if (!file) return file.error();
+    hash.begin_file(name, file->size());
+    Sha256 own;
+    std::vector<std::byte> slice(std::min<std::uint64_t>(file->size(), 64u << 10));
+    for (std::uint64_t at = 0; at < file->size(); at += slice.size()) {
+        const std::span<std::byte> some(slice.data(), std::min<std::uint64_t>(slice.size(), file->size() - at));
+        if (auto read = file->read(at, some); !read) return make_error(Errc::io, name + " cannot be read");
+        hash.update(some);
+        own.update(some);
+    }
+    if (own.hex() != sha256) return make_error(Errc::unavailable, name + " changed while it was read");
+    return {};
 }
 
 Result<void> read_peft(Package& package, const ModelShape& base, const ModuleLimits& limits, GenerationHash& hash,
@@ -191,14 +230,15 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
                               const ModuleLimits& limits) {
     const auto own = read_own_template(package.files, package.prefix, limits.base_folder);
     if (!own) return own.error();
+    const auto tokens = read_own_tokens(package.files, package.prefix, limits.base_folder);
+    if (!tokens) return tokens.error();
     Module adapter;  // scaled before the state joins it, which has scales of its own
     Module state;
-    if (own->source) {
-        auto made = make_text(*own->source, limits);
-        if (!made) return made.error();
-        adapter.text = *std::move(made);
-    }
     std::map<std::string, ReadPart> parts;  // by path: the order in which a generation is hashed
+    for (const auto& [path, sha256] : tokens->files)
+        parts[path] = [&package, &path = path, &sha256 = sha256](GenerationHash& hash) {
+            return hash_tokenizer(package, path, sha256, hash);
+        };
     for (const auto& [path, content] : own->files) parts[path] = text_part(path, content);
     if (package.peft) {
         parts[package.peft->config_name] = text_part(package.peft->config_name, package.peft->config_text);
@@ -217,6 +257,10 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
     GenerationHash hash;
     for (const auto& [path, read] : parts)
         if (auto done = read(hash); !done) return done.error();
+    if (auto rows = check_token_rows(tokens->added, adapter, base.vocab_size); !rows) return rows.error();
+    auto text = make_text(*own, *tokens, base.vocab_size + adapter.added_ids(), limits);
+    if (!text) return text.error();
+    adapter.text = *std::move(text);
     if (auto scaled = scale_module(adapter, package.manifest ? package.manifest->adapter_scale : 1.0); !scaled)
         return make_error(scaled.error().code, "module_config.json: " + scaled.error().message);
     if (!adapter.states.empty() && !state.states.empty())
@@ -237,8 +281,8 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
     }
     if (limits.swap_facts)
         module->swap = swap_facts_of(package, module->kind, module->swap ? *module->swap : SwapFacts{});
-    module->host_bytes =
-        host_bytes(*module) + bytes_of(own->files) + (module->swap ? module->swap->bytes() : std::uint64_t{0});
+    module->host_bytes = host_bytes(*module) + bytes_of(own->files) + tokens->tokenizer_bytes +
+                         (module->swap ? module->swap->bytes() : std::uint64_t{0});
     return ModulePtr(std::move(module));
 }
 
@@ -272,7 +316,9 @@ Result<ModuleHeader> inspect_module(const fs::path& path, const ModelShape& base
         const auto own = read_own_template(package->files, package->prefix, limits.base_folder);
         if (!own) return own.error();
         out.own_template = own->source.has_value();
-        out.parsed_bytes += bytes_of(own->files);
+        const OwnTokens tokens = look_for_own_tokens(package->files, package->prefix, limits.base_folder);
+        out.own_tokenizer = !tokens.added.empty();
+        out.parsed_bytes += bytes_of(own->files) + tokens.tokenizer_bytes;
         out.file_bytes += bytes_of(own->files);
     }
     out.base_match = base_match(*package, out.kind);
@@ -286,11 +332,7 @@ Result<ModulePtr> load_module(const std::string& name, const fs::path& path, con
     if (!package) return package.error();
     if (package->is_composition())
         return make_error(Errc::invalid_module, "a composition has no content of its own: its members are loaded");
-    const auto added = own_added_tokens(package->files, package->prefix, limits.base_folder);
-    if (!added) return added.error();
     auto module = read_module(name, *package, base, limits);
-    if (module)
-        if (auto rows = check_token_rows(*added, **module); !rows) module = rows.error();
     // First of all faults: half-written files look broken in every other way too.
     if (auto same = package->files.check_unchanged(); !same) return same.error();
     return module;

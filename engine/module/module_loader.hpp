@@ -25,8 +25,9 @@ struct ModuleLimits {
     std::vector<std::filesystem::path> roots = {};
     /// The base's folder: a module's tokenizer and template files are ignored when they mean the base's own.
     std::filesystem::path base_folder = {};
-    /// Null: a module with a template of its own is refused.
+    /// Null: a module with a template or a tokenizer of its own is refused.
     MakeTemplate make_template = {};
+    MakeTokenizer make_tokenizer = {};
     /// Kinds that are built from the base's weights (DoRA, dense ones, saved tables) need them. Null: those are
     /// refused.
     std::shared_ptr<const BaseValues> base_values = {};
@@ -54,7 +55,8 @@ struct ModuleHeader {
     std::vector<std::string> targets;  ///< projections, e.g. q_proj, in table order
     std::uint64_t parsed_bytes = 0;    ///< upper bound of Module::host_bytes; what a load reserves first
     std::uint64_t file_bytes = 0;
-    bool own_template = false;  ///< its chats cannot be prepared before it is loaded
+    bool own_template = false;   ///< its chats cannot be prepared before it is loaded
+    bool own_tokenizer = false;  ///< nor any of its texts
 
     // From the manifest; empty for a plain PEFT folder. Routing, cold, pin and owner count only for trusted roots.
     std::string name;

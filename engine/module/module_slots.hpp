@@ -109,6 +109,11 @@ public:
     /// One of the batch's modules acts on the head.
     bool touches_head(const Batch& batch) const;
 
+    /// The logits of tokens that the base has no rows for, beside those of the head: [rows, count], float32, zero where
+    /// a row's modules know fewer. hidden: [rows, hidden], row i being the step's row rows[i] (ascending).
+    torch::Tensor new_token_logits(const torch::Tensor& hidden, const Batch& batch, std::span<const std::int32_t> rows,
+                                   int count) const;
+
     // ---- the others
 
     /// x: [rows, hidden], the embeddings of the plan's rows (anything for virtual tokens); tokens: [rows]. Soft prompts

@@ -88,6 +88,8 @@ struct ModuleSlots::Impl {
 
     torch::Tensor embedding_torch(std::span<const TokenId> tokens, const torch::Tensor& x, const SlotPlan& plan) const;
 
+    void new_head_kernels(const SlotContent& content, float weight, const PlannedSegment& segment,
+                          const torch::Tensor& hidden, int count, torch::Tensor& logits) const;
     void head_rows_kernels(const torch::Tensor& x, torch::Tensor& y, const SlotPlan& plan) const;
     torch::Tensor head_rows_torch(const torch::Tensor& x, const torch::Tensor& y, const SlotPlan& plan) const;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attune/result.hpp"
+#include "engine/module/tokenizer_facts.hpp"
 
 #include <functional>
 #include <memory>
@@ -11,7 +12,8 @@
 
 namespace attune {
 
-class ChatTemplate;  // of engine/text, which a build of the engine alone does not have
+class ChatTemplate;  // both of engine/text, which a build of the engine alone does not have
+class Tokenizer;
 
 /// What a chat template is made from.
 struct TemplateSource {
@@ -25,13 +27,22 @@ struct TemplateSource {
     friend bool operator==(const TemplateSource&, const TemplateSource&) = default;
 };
 
-/// How a module wants its chats to be written, where that is not the base's way. The tokenizer is the base's.
+/// How a module wants its texts to be written and read, where that is not the base's way: a chat template, a tokenizer
+/// with more added tokens, or both.
 struct ModuleText {
-    TemplateSource source;
-    std::shared_ptr<const ChatTemplate> chat_template;
+    TemplateSource source;                                   ///< of the template
+    std::shared_ptr<const ChatTemplate> chat_template = {};  ///< null: the base's
+    AddedTokenFacts added = {};                              ///< what the tokenizer has beyond the base's
+    std::shared_ptr<const Tokenizer> tokenizer = {};         ///< null: the base's
+    int vocab_size = 0;                                      ///< ids that base and module have rows for
 };
+using ModuleTextPtr = std::shared_ptr<const ModuleText>;
 
-/// Reads a module's template, or says why the base cannot serve it. Given to the loader by whoever has a tokenizer.
-using MakeTemplate = std::function<Result<std::shared_ptr<const ChatTemplate>>(const TemplateSource&)>;
+/// Makes a tokenizer from the base's and more added tokens, or says why it cannot be. Given to the loader, like the
+/// next, by whoever has a tokenizer.
+using MakeTokenizer = std::function<Result<std::shared_ptr<const Tokenizer>>(const AddedTokenFacts& added)>;
+/// Reads a module's template, or says why it cannot be served. `tokenizer`: the module's own; null: the base's.
+using MakeTemplate = std::function<Result<std::shared_ptr<const ChatTemplate>>(const TemplateSource& source,
+                                                                               const Tokenizer* tokenizer)>;
 
 }  // namespace attune

@@ -92,6 +92,10 @@ Result<void> scale_module(Module& module, double scale) {
         scale_all(module.embedding->rows, factor);
     }
     if (module.head_rows) scale_all(module.head_rows->rows, factor);
+    if (module.new_tokens) {
+        scale_all(module.new_tokens->input, factor);
+        scale_all(module.new_tokens->head, factor);
+    }
     return {};
 }
 
@@ -114,6 +118,7 @@ std::uint64_t host_bytes(const Module& module) {
         add(module.head_rows->rows);
         bytes += module.head_rows->tokens.capacity() * sizeof(TokenId);
     }
+    if (module.new_tokens) add(module.new_tokens->input), add(module.new_tokens->head);
     if (module.prefix) add(module.prefix->keys), add(module.prefix->values);
     if (module.prompt) add(module.prompt->rows);
     for (const StateLayer& state : module.states)

@@ -4,6 +4,7 @@
 #include "engine/module/adapter_tensors.hpp"
 
 #include <initializer_list>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,6 +20,11 @@ struct PlanContext {
     const BaseValues* base_values;  ///< may be null
     const AdapterTensors& tensors;
     AdapterPlan& plan;
+    /// What the file's tables hold beyond the base's rows, while it is gathered; null where they are the base's size.
+    std::shared_ptr<NewTokens> new_tokens;
+
+    /// Rows of the file's tables.
+    std::int64_t table_rows() const { return base.vocab_size + (new_tokens ? new_tokens->count : 0); }
 };
 
 /// One site's tensors while they are being claimed: what nobody takes is refused.
@@ -69,9 +75,13 @@ Result<void> plan_ia3_site(SiteInput& input, const PlanContext& context);
 
 /// Embedding LoRA, new tokens, the copies of the base's tables that PEFT saves beside them.
 Result<void> plan_embedding(SiteInput& input, const PlanContext& context);
-Result<void> plan_base_copy(SiteInput& input, const PlanContext& context);
-/// lm_head among modules_to_save.
-Result<void> plan_saved_head(SiteInput& input, const PlanContext& context);
+/// The head's table: among modules_to_save, or a copy of the base's.
+Result<void> plan_head_table(SiteInput& input, const PlanContext& context);
+/// PEFT saves both tables whole when they were resized for new tokens: how many rows of the file's largest lie
+/// beyond the base's.
+int rows_beyond_base(const AdapterTensors& tensors, const ModelShape& base);
+/// Moves what was gathered of them into the module, after all sites.
+Result<void> plan_new_rows(const PlanContext& context);
 /// Whole modules (modules_to_save) and trained biases, wherever they are.
 Result<void> plan_saved(SiteInput& input, const PlanContext& context);
 Result<void> plan_bias(SiteInput& input, const PlanContext& context);
@@ -95,6 +105,9 @@ using RowChange = std::function<void(std::int64_t row, std::span<float> values)>
 /// Adds a part that needs the site's base weight W: a pair of W' - W. `prepare` is called once, when the adapter's
 /// values are there; what it makes is called for every row.
 void plan_dense(const SiteInput& input, const PlanContext& context, std::function<RowChange(TensorValues&)> prepare);
+
+/// The entry of modules_to_save that chooses this path: PEFT looks at the bare end of it, without a dot.
+const std::string* saved_by(std::string_view path, const PeftConfig& config);
 
 inline constexpr std::uint64_t kFloatBytes = sizeof(float);
 

@@ -26,6 +26,7 @@ public:
         if (module_.embedding) check(*module_.embedding);
         if (module_.head_rows)
             check_rows("a replaced row of the head", module_.head_rows->tokens, module_.head_rows->rows);
+        if (module_.new_tokens) check(*module_.new_tokens);
         for (const NormTerm& term : module_.norms) check(term);
         if (module_.prefix) check(*module_.prefix);
         if (module_.prompt) check(*module_.prompt);
@@ -107,6 +108,15 @@ private:
             (term.a.size() != rank * static_cast<std::size_t>(base_.vocab_size) || term.b.size() != rank * hidden()))
             refuse(who + " has another base's shape");
         check_rows("a replaced row of the embedding", term.tokens, term.rows);
+    }
+
+    void check(const NewTokens& tokens) {
+        const auto count = static_cast<std::size_t>(std::max(tokens.count, 0));
+        if (tokens.count < 1 || tokens.count > kMostNewTokens)
+            refuse("it has rows for " + std::to_string(tokens.count) + " new tokens, the limit is " +
+                   std::to_string(kMostNewTokens));
+        for (const auto* rows : {&tokens.input, &tokens.head})
+            if (rows->size() != count * hidden()) refuse("a row of a new token has another base's shape");
     }
 
     void check(const NormTerm& term) {

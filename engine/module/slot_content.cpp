@@ -76,6 +76,10 @@ SlotContent::SlotContent(const Module& module) {
         head_ids = add_ids(module.head_rows->tokens);
         head_rows = add(ArrayForm::matrix, module.head_rows->rows, static_cast<int>(module.head_rows->tokens.size()));
     }
+    if (module.new_tokens) {
+        new_input = add(ArrayForm::matrix, module.new_tokens->input, module.new_tokens->count);
+        new_head = add(ArrayForm::matrix, module.new_tokens->head, module.new_tokens->count);
+    }
     for (const NormTerm& term : module.norms)
         grown(norms_, norm_site(term.layer, term.site), kNone) = add(ArrayForm::floats, term.delta, 1);
     if (module.prompt) prompt_rows = add(ArrayForm::floats, module.prompt->rows, module.prompt->tokens);

@@ -105,12 +105,16 @@ public:
     int norm_delta(std::size_t site) const { return site < norms_.size() ? norms_[site] : kNone; }
 
     /// The input embeddings, virtual tokens included.
-    bool embeds() const { return embedding.rank > 0 || embedding.rows != kNone || prompt_rows != kNone; }
+    bool embeds() const {
+        return embedding.rank > 0 || embedding.rows != kNone || prompt_rows != kNone || new_input != kNone;
+    }
 
     Embedding embedding;
     int head_ids = kNone;     // ids [tokens]
     int head_rows = kNone;    // matrix [tokens, hidden]
     int prompt_rows = kNone;  // floats [tokens, hidden]
+    int new_input = kNone;    // matrix [new tokens, hidden], of ids beyond the base's table
+    int new_head = kNone;     // likewise
 
 private:
     template <class Entry, class Acts>

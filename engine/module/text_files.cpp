@@ -1,10 +1,13 @@
 #include "engine/module/text_files.hpp"
 
+#include "engine/files/hash.hpp"
 #include "engine/files/quote.hpp"
 #include "engine/files/safetensors.hpp"
 #include "engine/module/json_text.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -142,7 +145,8 @@ bool base_folder_has_same(const ReadOnlyFile& a, const fs::path& base_folder, co
 }
 
 Error other_tokenizer(const std::string& file, const std::string& what) {
-    return make_error(Errc::invalid_module, file + ": " + what + "; a module must use its base's tokenizer");
+    return make_error(Errc::invalid_module,
+                      file + ": " + what + "; a module may only add tokens to its base's tokenizer");
 }
 
 /// The base's added tokens, of all files that may list them.
@@ -160,21 +164,42 @@ Result<TokenizerFacts> base_facts(const fs::path& folder) {
     return facts;
 }
 
-Result<void> take_new_tokens(const AddedTokenFacts& module, const AddedTokenFacts& base, const std::string& file,
-                             AddedTokenFacts& added) {
-    for (const auto& [content, fact] : module) {
+/// A node of the trie for each byte of a content, an entry for each token; generous.
+std::uint64_t tokenizer_bytes(const AddedTokenFacts& all) {
+    constexpr std::uint64_t kByteOfContent = 128;
+    constexpr std::uint64_t kToken = 512;
+    std::uint64_t bytes = 0;
+    for (const auto& [content, fact] : all) bytes += kToken + content.size() * kByteOfContent;
+    return bytes;
+}
+
+/// Of a file that lists added tokens: those that neither the base nor a file before it has, and the file itself.
+Result<void> take_new_tokens(const std::string& file, const std::string& sha256, const AddedTokenFacts& listed,
+                             const AddedTokenFacts& base, OwnTokens& own) {
+    bool any = false;
+    for (const auto& [content, fact] : listed) {
         const auto known = base.find(content);
-        if (known == base.end())
-            added.emplace(content, fact);
-        else if (!(known->second == fact))
-            return other_tokenizer(file, "added token " + in_quotes(content) + " (id " + std::to_string(fact.id) +
-                                             ") is not as in the base");
+        const auto taken = own.added.find(content);
+        const std::string who = "added token " + in_quotes(content) + " (id " + std::to_string(fact.id) + ")";
+        if (known != base.end()) {
+            if (!(known->second == fact)) return other_tokenizer(file, who + " is not as in the base");
+        } else if (taken == own.added.end()) {
+            own.added.emplace(content, fact);
+            any = true;
+        } else if (!(taken->second == fact)) {
+            return other_tokenizer(file, who + " is not as in the module's other files");
+        }
     }
+    if (!any) return {};
+    own.files[file] = sha256;
+    AddedTokenFacts all = base;
+    all.insert(own.added.begin(), own.added.end());
+    own.tokenizer_bytes = tokenizer_bytes(all);
     return {};
 }
 
 Result<void> compare_tokenizer(const ReadOnlyFile& file, const std::string& name, const fs::path& base_folder,
-                               AddedTokenFacts& added) {
+                               OwnTokens& tokens) {
     const auto base = base_facts(base_folder);
     if (!base) return other_tokenizer(name, base.error().message);
     const auto own = read_tokenizer_facts(file, name);
@@ -189,12 +214,12 @@ Result<void> compare_tokenizer(const ReadOnlyFile& file, const std::string& name
     for (const auto& [content, fact] : base->added)
         if (!own->added.contains(content) && fact.id >= 0)
             return other_tokenizer(name, "the base's added token " + in_quotes(content) + " is missing");
-    return take_new_tokens(own->added, base->added, name, added);
+    return take_new_tokens(name, own->sha256, own->added, base->added, tokens);
 }
 
 /// Tokens that only tokenizer_config.json lists count as well.
 Result<void> compare_decoder(const ReadOnlyFile& file, const std::string& name, const fs::path& base_folder,
-                             AddedTokenFacts& added) {
+                             OwnTokens& tokens) {
     if (file.size() > kMaxConfigBytes) return make_error(Errc::invalid_module, name + " is too large");
     std::vector<std::byte> bytes(file.size());
     if (!file.read(0, bytes)) return make_error(Errc::invalid_module, name + " cannot be read");
@@ -208,7 +233,9 @@ Result<void> compare_decoder(const ReadOnlyFile& file, const std::string& name, 
             if (own == added_tokens_decoder(*base_config)) return {};
     const auto base = base_facts(base_folder);
     if (!base) return other_tokenizer(name, base.error().message);
-    return take_new_tokens(own, base->added, name, added);
+    Sha256 hash;
+    hash.update(bytes);
+    return take_new_tokens(name, hash.hex(), own, base->added, tokens);
 }
 
 /// The package's top, and the adapter's folder where that is another.
@@ -246,9 +273,8 @@ Result<OwnTemplate> read_own_template(PackageFiles& files, const std::string& pr
     return own;
 }
 
-Result<AddedTokenFacts> own_added_tokens(const PackageFiles& files, const std::string& prefix,
-                                         const fs::path& base_folder) {
-    AddedTokenFacts added;
+Result<OwnTokens> read_own_tokens(const PackageFiles& files, const std::string& prefix, const fs::path& base_folder) {
+    OwnTokens tokens;
     for (const std::string& folder : folders_of(prefix)) {
         const bool fast = files.has(folder + "tokenizer.json");
         for (const char* name : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json",
@@ -262,39 +288,80 @@ Result<AddedTokenFacts> own_added_tokens(const PackageFiles& files, const std::s
             if (base_folder_has_same(*content, base_folder, name)) continue;
             Result<void> same;
             if (name == std::string("tokenizer.json"))
-                same = compare_tokenizer(*content, relative, base_folder, added);
+                same = compare_tokenizer(*content, relative, base_folder, tokens);
             else if (is_config)
-                same = compare_decoder(*content, relative, base_folder, added);
+                same = compare_decoder(*content, relative, base_folder, tokens);
             else
                 same = other_tokenizer(relative, "it is not the base's");
             if (!same) return same.error();
         }
     }
-    return added;
+    return tokens;
 }
 
-std::vector<TokenId> token_rows(const Module& module) {
-    return module.embedding ? module.embedding->tokens : std::vector<TokenId>();
+OwnTokens look_for_own_tokens(const PackageFiles& files, const std::string& prefix, const fs::path& base_folder) {
+    AddedTokenFacts listed;
+    const auto list = [&listed](Result<AddedTokenFacts> found) {
+        if (found) listed.merge(*found);
+    };
+    const auto list_config = [&](const ReadOnlyFile& file) {
+        std::vector<std::byte> bytes(std::min<std::uint64_t>(file.size(), kMaxConfigBytes));
+        if (!file.read(0, bytes)) return;
+        if (const auto config = parse_json_object(bytes, "tokenizer_config.json")) list(added_tokens_decoder(*config));
+    };
+    const auto list_folder = [&](const std::function<Result<ReadOnlyFile>(const char* name)>& open) {
+        if (const auto file = open("tokenizer.json")) list(read_added_tokens(*file, "tokenizer.json"));
+        if (const auto file = open("tokenizer_config.json")) list_config(*file);
+    };
+    for (const std::string& folder : folders_of(prefix))
+        list_folder([&](const char* name) -> Result<ReadOnlyFile> {
+            if (!files.has(folder + name)) return make_error(Errc::not_found, name);
+            auto file = files.look(folder + name);
+            if (file && base_folder_has_same(*file, base_folder, name)) return make_error(Errc::not_found, name);
+            return file;
+        });
+    if (listed.empty()) return {};
+    AddedTokenFacts own = std::exchange(listed, {});
+    list_folder([&](const char* name) { return ReadOnlyFile::open(base_folder / name); });
+    OwnTokens tokens;
+    std::copy_if(own.begin(), own.end(), std::inserter(tokens.added, tokens.added.end()),
+                 [&](const auto& token) { return !listed.contains(token.first); });
+    if (tokens.added.empty()) return {};
+    listed.merge(own);
+    tokens.tokenizer_bytes = tokenizer_bytes(listed);
+    return tokens;
 }
 
-Result<void> check_token_rows(const AddedTokenFacts& added, const Module& module) {
-    if (added.empty()) return {};
-    const std::vector<TokenId> rows = token_rows(module);
+Result<void> check_token_rows(const AddedTokenFacts& added, const Module& module, int vocab_size) {
+    const std::int64_t end = static_cast<std::int64_t>(vocab_size) + module.added_ids();
+    const auto has_row = [&](TokenId id) {
+        if (id < 0 || id >= end) return false;
+        if (id >= vocab_size) return true;
+        if (!module.embedding) return false;
+        const std::vector<TokenId>& rows = module.embedding->tokens;
+        return module.embedding->whole || module.embedding->rank > 0 ||
+               std::binary_search(rows.begin(), rows.end(), id);
+    };
     std::string missing;
     int more = 0;
     for (const auto& [content, fact] : added) {
-        if (std::find(rows.begin(), rows.end(), fact.id) != rows.end()) continue;
+        if (has_row(fact.id)) continue;
         constexpr std::size_t kNamed = 300;  // bytes of names; the rest is counted
         if (missing.size() > kNamed)
             ++more;
         else
             missing += (missing.empty() ? "" : ", ") + in_quotes(content) + " (id " + std::to_string(fact.id) + ")";
     }
-    if (missing.empty())
-        return make_error(Errc::invalid_module,
-                          "the module's added tokens are not supported yet: they need a tokenizer of its own");
     if (more > 0) missing += " and " + std::to_string(more) + " more";
-    return make_error(Errc::invalid_module, "added token " + missing + " has no row in these weights");
+    if (!missing.empty())
+        return make_error(Errc::invalid_module, "added token " + missing + " has no row in these weights");
+    const bool named =
+        std::any_of(added.begin(), added.end(), [&](const auto& t) { return t.second.id >= vocab_size; });
+    if (module.added_ids() > 0 && !named)
+        return make_error(Errc::invalid_module, "its tables have " + std::to_string(module.added_ids()) +
+                                                    " rows more than this base's, but no tokenizer.json beside it "
+                                                    "names a token for them");
+    return {};
 }
 
 }  // namespace attune

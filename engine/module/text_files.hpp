@@ -7,6 +7,7 @@
 #include "engine/module/tokenizer_facts.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -29,15 +30,26 @@ struct OwnTemplate {
 Result<OwnTemplate> read_own_template(PackageFiles& files, const std::string& prefix,
                                       const std::filesystem::path& base_folder);
 
-/// Holds tokenizer files against the base's by meaning. The result is what the module has beyond them: added tokens.
-/// Any other difference is Errc::invalid_module naming the file and the part. Reads whole tokenizers: loaders only.
-Result<AddedTokenFacts> own_added_tokens(const PackageFiles& files, const std::string& prefix,
-                                         const std::filesystem::path& base_folder);
+/// What a module's tokenizer has beyond the base's: added tokens, nothing else.
+struct OwnTokens {
+    AddedTokenFacts added;
+    /// The files that list them, by path in the package, with the SHA-256 of what was read.
+    std::map<std::string, std::string> files;
+    /// At most what a tokenizer with them needs beside the base's, in bytes.
+    std::uint64_t tokenizer_bytes = 0;
+};
 
-/// Ids that the module's weights carry rows for. A kind that brings rows adds them here.
-std::vector<TokenId> token_rows(const Module& module);
+/// Holds tokenizer files against the base's by meaning. Any difference but more added tokens is Errc::invalid_module
+/// naming the file and the part. Reads whole tokenizers: loads only.
+Result<OwnTokens> read_own_tokens(const PackageFiles& files, const std::string& prefix,
+                                  const std::filesystem::path& base_folder);
 
-/// Errc::invalid_module naming the tokens unless the weights have a row for each.
-Result<void> check_token_rows(const AddedTokenFacts& added, const Module& module);
+/// The same from the lists of added tokens alone, without `files`. Faults are left to the load, which names them.
+OwnTokens look_for_own_tokens(const PackageFiles& files, const std::string& prefix,
+                              const std::filesystem::path& base_folder);
+
+/// Errc::invalid_module naming the tokens unless the weights have a row for each; `vocab_size`: rows of the base.
+/// Weights with rows beyond the base's need a token among them: else nobody knows what these are for.
+Result<void> check_token_rows(const AddedTokenFacts& added, const Module& module, int vocab_size);
 
 }  // namespace attune

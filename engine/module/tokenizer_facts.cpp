@@ -1,5 +1,7 @@
 #include "engine/module/tokenizer_facts.hpp"
 
+#include "engine/files/hash.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -41,7 +43,9 @@ void set_flag(AddedTokenFact& fact, const std::string& name, bool value) {
 /// order, elements of a list in theirs.
 class FactReader {
 public:
+    explicit FactReader(bool only_added = false) : only_added_(only_added) {}
     TokenizerFacts facts;
+    bool has_added = false;  ///< the list of added tokens was read to its end
 
     bool null() { return value(0); }
     bool boolean(bool flag) {
@@ -82,7 +86,12 @@ public:
         return close(5);
     }
     bool start_array(std::size_t) { return open(/*is_object=*/false); }
-    bool end_array() { return close(6); }
+    bool end_array() {
+        const bool was_added = frames_.size() == 2 && in_added_tokens();
+        if (!close(6)) return false;
+        has_added = has_added || was_added;
+        return !(was_added && only_added_);
+    }
     bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) { return false; }
 
 private:
@@ -134,6 +143,7 @@ private:
         return true;
     }
 
+    bool only_added_;
     std::vector<Frame> frames_;
     AddedTokenFact token_;
     std::string content_;
@@ -144,12 +154,20 @@ class FileBuffer : public std::streambuf {
 public:
     explicit FileBuffer(const ReadOnlyFile& file) : file_(file), bytes_(64u << 10) {}
 
+    /// SHA-256 of the file, of which the rest is read.
+    std::string finish() {
+        while (underflow() != traits_type::eof()) {
+        }
+        return hash_.hex();
+    }
+
 protected:
     int_type underflow() override {
         const std::uint64_t count = std::min<std::uint64_t>(bytes_.size(), file_.size() - at_);
         const std::span<char> some(bytes_.data(), count);
         if (count == 0 || !file_.read(at_, std::as_writable_bytes(some))) return traits_type::eof();
         at_ += count;
+        hash_.update(std::as_bytes(some));
         setg(bytes_.data(), bytes_.data(), bytes_.data() + count);
         return traits_type::to_int_type(bytes_.front());
     }
@@ -158,7 +176,10 @@ private:
     const ReadOnlyFile& file_;
     std::vector<char> bytes_;
     std::uint64_t at_ = 0;
+    Sha256 hash_;
 };
+
+Error no_tokenizer(const std::string& name) { return make_error(Errc::invalid_module, name + " is no tokenizer.json"); }
 
 }  // namespace
 
@@ -167,9 +188,17 @@ Result<TokenizerFacts> read_tokenizer_facts(const ReadOnlyFile& file, const std:
     FileBuffer buffer(file);
     std::istream stream(&buffer);
     FactReader reader;
-    if (!nlohmann::json::sax_parse(stream, &reader))
-        return make_error(Errc::invalid_module, name + " is no tokenizer.json");
+    if (!nlohmann::json::sax_parse(stream, &reader)) return no_tokenizer(name);
+    reader.facts.sha256 = buffer.finish();
     return std::move(reader.facts);
+}
+
+Result<AddedTokenFacts> read_added_tokens(const ReadOnlyFile& file, const std::string& name) {
+    FileBuffer buffer(file);
+    std::istream stream(&buffer);
+    FactReader reader(/*only_added=*/true);
+    if (!nlohmann::json::sax_parse(stream, &reader) && !reader.has_added) return no_tokenizer(name);
+    return std::move(reader.facts.added);
 }
 
 AddedTokenFacts added_tokens_decoder(const OrderedJson& config) {

@@ -28,10 +28,13 @@ using AddedTokenFacts = std::map<std::string, AddedTokenFact>;  // by content
 struct TokenizerFacts {
     std::map<std::string, std::uint64_t> parts;  ///< a digest for each of model, normalizer, pre_tokenizer, ...
     AddedTokenFacts added;
+    std::string sha256;  ///< of the file's bytes as they were read
 };
 
 /// Reads the file as a stream: a vocabulary of 20 MB is never in memory. Errors name `name`, not the path.
 Result<TokenizerFacts> read_tokenizer_facts(const ReadOnlyFile& file, const std::string& name);
+/// Its added tokens alone. Libraries write them first, so that hardly more than these is read.
+Result<AddedTokenFacts> read_added_tokens(const ReadOnlyFile& file, const std::string& name);
 
 /// `added_tokens_decoder` of a tokenizer_config.json; empty when it has none.
 AddedTokenFacts added_tokens_decoder(const OrderedJson& config);

@@ -50,7 +50,14 @@ float penalised(float logit, const TokenCounts::Entry& entry, const SamplingPara
 
 }  // namespace
 
-Sampler::Sampler(int vocab_size) : vocab_size_(static_cast<std::size_t>(vocab_size)) {
+Sampler::Sampler(int vocab_size) {
+    fit(static_cast<std::size_t>(vocab_size));
+    magnitude_sums_.resize(kMagnitudes);
+}
+
+void Sampler::fit(std::size_t width) {
+    if (vocab_size_ == width) return;
+    vocab_size_ = width;
     const std::size_t runs = (vocab_size_ + kRunLength - 1) / kRunLength;
     row_.resize(vocab_size_);
     weights_.resize(vocab_size_);
@@ -59,11 +66,10 @@ Sampler::Sampler(int vocab_size) : vocab_size_(static_cast<std::size_t>(vocab_si
     sorted_maxima_.resize(runs);
     candidates_.reserve(vocab_size_);
     boundary_.reserve(vocab_size_);
-    magnitude_sums_.resize(kMagnitudes);
 }
 
 Sample Sampler::sample(std::span<const float> logits, const SampleContext& context) {
-    ATTUNE_ASSERT(logits.size() == vocab_size_);
+    fit(logits.size());
     Sample sample;
     const RowMax raw = row_max(logits);
     if (!raw.finite) {
@@ -87,7 +93,8 @@ Sample Sampler::sample(std::span<const float> logits, const SampleContext& conte
 }
 
 bool Sampler::probabilities(std::span<const float> logits, const SampleContext& context, std::span<float> out) {
-    ATTUNE_ASSERT(logits.size() == vocab_size_ && out.size() == vocab_size_);
+    ATTUNE_ASSERT(logits.size() == out.size());
+    fit(logits.size());
     std::fill(out.begin(), out.end(), 0.0F);
     if (!row_max(logits).finite) return false;
     const std::span<const float> row = adjust(logits, context);
@@ -276,7 +283,7 @@ TokenId Sampler::draw(double uniform) const {
 }
 
 std::optional<TokenScores> Sampler::score(std::span<const float> logits, TokenId token, int top) {
-    ATTUNE_ASSERT(logits.size() == vocab_size_);
+    fit(logits.size());
     const RowMax raw = row_max(logits);
     if (!raw.finite) return std::nullopt;
     return score_finite(logits, raw.value, token, top);

@@ -36,6 +36,7 @@ struct Sample {
 /// Holds scratch for one row, so one Sampler serves one thread; nothing is allocated per token but asked-for scores.
 class Sampler {
 public:
+    /// Rows of another width are fine: a module may know more tokens than the base.
     explicit Sampler(int vocab_size);
 
     Sample sample(std::span<const float> logits, const SampleContext& context);
@@ -52,6 +53,7 @@ private:
         TokenId id = 0;
     };
 
+    void fit(std::size_t width);
     static bool is_better(const Candidate& a, const Candidate& b);
     std::span<const float> adjust(std::span<const float> logits, const SampleContext& context);
     void weigh(std::span<const float> row, float max, const SamplingParams& params);
@@ -63,7 +65,7 @@ private:
     TokenId draw(double uniform) const;
     TokenScores score_finite(std::span<const float> logits, float max, TokenId token, int top);
 
-    std::size_t vocab_size_;
+    std::size_t vocab_size_ = 0;          // of the row at hand
     std::vector<float> row_;              // [vocab] logits after adjust()
     std::vector<float> weights_;          // [vocab] relative probabilities when all tokens are candidates
     std::vector<double> run_sums_;        // their sums per run

@@ -15,16 +15,6 @@
 
 namespace attune {
 
-struct AddedToken {
-    TokenId id = 0;
-    std::string content;
-    bool single_word = false;
-    bool lstrip = false;
-    bool rstrip = false;
-    bool normalized = false;
-    bool special = false;
-};
-
 /// Finds added tokens in a text: leftmost, longest. One instance holds those matched in the untouched text, another
 /// those matched after normalization.
 class AddedTokenMatcher {

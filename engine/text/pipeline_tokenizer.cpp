@@ -1,6 +1,7 @@
 #include "engine/text/pipeline_tokenizer.hpp"
 
 #include "engine/text/byte_alphabet.hpp"
+#include "engine/text/config_tokens.hpp"
 #include "engine/text/unicode.hpp"
 
 #include <algorithm>
@@ -62,23 +63,24 @@ private:
 
 }  // namespace
 
-PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
+PipelineTokenizer::PipelineTokenizer(std::shared_ptr<const TokenizerParts> parts, std::vector<AddedToken> added)
+    : shared_(std::move(parts)), parts_(*shared_), added_(std::move(added)) {
     index_added_tokens();
     most_bytes_per_id_ = most_bytes_per_id();
 }
 
 void PipelineTokenizer::index_added_tokens() {
-    std::erase_if(parts_.added, [](const AddedToken& token) { return token.content.empty(); });
+    std::erase_if(added_, [](const AddedToken& token) { return token.content.empty(); });
     vocab_size_ = parts_.model->id_limit();
     std::unordered_set<TokenId> special_ids;
-    for (AddedToken& token : parts_.added) {
+    for (AddedToken& token : added_) {
         // Content that the vocabulary knows keeps its id there, whatever the list says.
         token.id = parts_.model->id_of(token.content).value_or(token.id);
         vocab_size_ = std::max(vocab_size_, token.id + 1);
         if (token.special) special_ids.insert(token.id);
     }
     is_control_.resize(static_cast<std::size_t>(parts_.model->id_limit()));
-    for (AddedToken& token : parts_.added) token.special = special_ids.contains(token.id);
+    for (AddedToken& token : added_) token.special = special_ids.contains(token.id);
     for (const TokenId id : special_ids) {
         const bool is_made = id >= 0 && id < parts_.model->id_limit() && id != unknown_id();
         if (is_made) is_control_[static_cast<std::size_t>(id)] = true;
@@ -87,7 +89,7 @@ void PipelineTokenizer::index_added_tokens() {
     std::vector<const AddedToken*> normalized;
     // Specials come first: of two equal contents the first wins.
     for (const bool special : {true, false}) {
-        for (const AddedToken& token : parts_.added) {
+        for (const AddedToken& token : added_) {
             added_by_id_.emplace(token.id, &token);
             if (token.special == special) (token.normalized ? normalized : untouched).push_back(&token);
         }
@@ -110,7 +112,7 @@ std::size_t PipelineTokenizer::most_bytes_per_id() const {
     const bool in_bytes = parts_.pre_tokenizer && parts_.pre_tokenizer->ends_in_bytes();
     std::size_t longest = parts_.model->most_bytes_per_id(in_bytes);
     if (longest == 0 || (parts_.pre_tokenizer && !parts_.pre_tokenizer->keeps_text())) return 0;
-    for (const AddedToken& token : parts_.added) {
+    for (const AddedToken& token : added_) {
         if (token.lstrip || token.rstrip) return 0;  // any white space beside it goes with it
         // A single character that is a control token is none in a chat, and may be lost there.
         if (token.special && count_code_points(parts_.model->text_of(token.id)) == 1) return 0;
@@ -133,7 +135,37 @@ int PipelineTokenizer::min_tokens(std::string_view text) const {
 }
 
 std::shared_ptr<const Tokenizer> PipelineTokenizer::assemble(TokenizerParts parts) {
-    return std::shared_ptr<const PipelineTokenizer>(new PipelineTokenizer(std::move(parts)));
+    std::vector<AddedToken> added = std::exchange(parts.added, {});
+    return std::shared_ptr<const PipelineTokenizer>(
+        new PipelineTokenizer(std::make_shared<const TokenizerParts>(std::move(parts)), std::move(added)));
+}
+
+Result<std::shared_ptr<const Tokenizer>> PipelineTokenizer::with_added(std::vector<AddedToken> more) const {
+    std::vector<AddedToken> all = added_;
+    all.reserve(added_.size() + more.size());  // `contents` points into it
+    std::unordered_set<TokenId> ids;
+    std::unordered_set<std::string_view> contents;
+    for (const AddedToken& token : all) {
+        ids.insert(token.id);
+        contents.insert(token.content);
+    }
+    if (auto checked = check_added_ids(more); !checked) return checked.error();
+    for (AddedToken& token : more) {
+        const auto refuse = [&](const std::string& why) {
+            return make_error(Errc::invalid_argument,
+                              "added token \"" + token.content + "\" (id " + std::to_string(token.id) + "): " + why);
+        };
+        if (token.content.empty()) return refuse("it has no text");
+        const auto known = parts_.model->id_of(token.content);
+        if (known.value_or(token.id) != token.id) return refuse("the vocabulary has it as " + std::to_string(*known));
+        if (!known && !parts_.model->text_of(token.id).empty()) return refuse("the vocabulary has another token there");
+        if (!ids.insert(token.id).second) return refuse("another added token has this id");
+        if (contents.contains(token.content)) return refuse("it is there already");
+        all.push_back(std::move(token));
+        contents.insert(all.back().content);
+    }
+    return std::shared_ptr<const Tokenizer>(
+        std::shared_ptr<const PipelineTokenizer>(new PipelineTokenizer(shared_, std::move(all))));
 }
 
 Result<std::shared_ptr<const Tokenizer>> PipelineTokenizer::parse(std::string_view json) {

@@ -26,12 +26,13 @@ public:
     /// What stands for text that has no token of its own; -1: such text is lost.
     TokenId unknown_id() const { return parts_.model->unknown_id(); }
     std::unique_ptr<Stream> stream(bool skip_special_tokens) const override;
+    Result<std::shared_ptr<const Tokenizer>> with_added(std::vector<AddedToken> more) const override;
 
     /// A token's text as the decoder gets it; null when the id is unknown or a special to be skipped.
     const std::string* decoder_input(TokenId id, bool skip_special_tokens, std::string& scratch) const;
 
 private:
-    explicit PipelineTokenizer(TokenizerParts parts);
+    PipelineTokenizer(std::shared_ptr<const TokenizerParts> parts, std::vector<AddedToken> added);
     void index_added_tokens();
     std::size_t most_bytes_per_id() const;
     void encode_untouched(std::string_view text, bool at_start, std::size_t offset, std::span<const TextSpan> literal,
@@ -44,7 +45,9 @@ private:
     void spell_out_controls(std::vector<TokenId>& ids, std::size_t first) const;
     void append_spelled(std::string_view token, std::vector<TokenId>& ids) const;
 
-    TokenizerParts parts_;
+    std::shared_ptr<const TokenizerParts> shared_;  // of all tokenizers that differ in added tokens alone
+    const TokenizerParts& parts_;
+    std::vector<AddedToken> added_;  // what counts here, instead of the parts' own list
     std::unordered_map<TokenId, const AddedToken*> added_by_id_;
     std::vector<bool> is_control_;  // by the model's ids: special, and not the unknown token
     std::unique_ptr<const AddedTokenMatcher> before_normalizer_;

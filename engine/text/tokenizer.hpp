@@ -20,6 +20,16 @@ struct TextSpan {
     bool literal = false;  ///< true: added tokens with special = true are plain text here
 };
 
+struct AddedToken {
+    TokenId id = 0;
+    std::string content;
+    bool single_word = false;
+    bool lstrip = false;
+    bool rstrip = false;
+    bool normalized = false;
+    bool special = false;
+};
+
 /// Immutable; every method may be called from any thread. Ids equal those of the `tokenizers` library.
 class Tokenizer {
 public:
@@ -56,6 +66,10 @@ public:
         virtual std::unique_ptr<Stream> clone() const = 0;
     };
     virtual std::unique_ptr<Stream> stream(bool skip_special_tokens) const = 0;
+
+    /// This tokenizer with further added tokens; vocabulary, merges and all other steps are shared. Errors name a token
+    /// whose id or content is taken: Errc::invalid_argument; Errc::unsupported where none can be added.
+    virtual Result<std::shared_ptr<const Tokenizer>> with_added(std::vector<AddedToken> more) const = 0;
 };
 
 }  // namespace attune

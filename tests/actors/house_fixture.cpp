@@ -1,5 +1,7 @@
 #include "actors/house_fixture.hpp"
 
+#include "actors/module_template.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -112,6 +114,7 @@ FoundModule HouseFixture::found(const std::string& name, const std::string& path
         header.kind = "lora";
         header.parsed_bytes = source.bytes;
         header.own_template = source.inspected && !source.chat_template.empty();
+        header.own_tokenizer = source.inspected && !source.added_tokens.empty();
         header.members = source.members;
         header.combine = source.combine;
         header.needs = source.needs;
@@ -143,9 +146,17 @@ ModuleFiles HouseFixture::fake_files() {
         module->kind = "lora";
         module->host_bytes = source.bytes;
         if (settings.modules.swap == "strict") module->swap = std::make_shared<const SwapFacts>(source.swap);
-        if (!source.chat_template.empty())
-            module->text = std::make_shared<ModuleText>(ModuleText{
-                {source.chat_template, std::nullopt, {}}, std::make_shared<FakeTemplate>(source.chat_template)});
+        ModuleText text;
+        if (!source.chat_template.empty()) {
+            text.source.usual = source.chat_template;
+            text.chat_template = std::make_shared<FakeTemplate>(source.chat_template);
+        }
+        if (!source.added_tokens.empty()) {
+            text.added = source.added_tokens;
+            text.tokenizer = *tokenizer_maker(core->prepare.tokenizer)(source.added_tokens);
+            text.vocab_size = 320 + static_cast<int>(source.added_tokens.size());
+        }
+        if (text.chat_template || text.tokenizer) module->text = std::make_shared<ModuleText>(std::move(text));
         *live_bytes += source.bytes;
         peak_bytes = std::max(peak_bytes, *live_bytes);
         return ModulePtr(module, [live = live_bytes](const Module* gone) {

@@ -75,7 +75,8 @@ struct FakeSource {
     std::vector<WeightedModule> members = {};
     Combine combine = Combine::sequence;
     std::vector<Requirement> needs = {};
-    bool inspected = true;                 ///< false: the look at its headers missed the template
+    bool inspected = true;                 ///< false: the look at its headers missed template and tokenizer
+    AddedTokenFacts added_tokens = {};     ///< of its own tokenizer, from id 320 on
     SwapFacts swap = {"LORA", {}, {"q"}};  ///< for modules.swap = strict
 };
 

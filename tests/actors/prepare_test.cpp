@@ -132,7 +132,7 @@ TEST_CASE("a chat without a template is refused", "[actors][prepare]") {
 
 TEST_CASE("a chat without a template of the base's is written by a module's own", "[actors][prepare]") {
     PrepareTask task = task_of(ChatPrompt{R"([{"role":"user","content":"hi"}])", {}, {}, {}});
-    task.chat_template = *ChatTemplate::parse("<{{ messages[0].content }}>", "", "");
+    task.text.chat_template = *ChatTemplate::parse("<{{ messages[0].content }}>", "", "");
     CHECK(prepare(parts_of(), task)->ids == std::vector<TokenId>{'<', 'h', 'i', '>'});
 }
 

@@ -10,7 +10,8 @@
 
 namespace attune {
 
-/// A tokenizer one can compute in one's head: ids 0..255 are bytes, higher ones the words given to it.
+/// A tokenizer one can compute in one's head: ids 0..255 are bytes, higher ones the words given to it. Text becomes a
+/// word only where that was added.
 class FakeTokenizer : public Tokenizer {
 public:
     explicit FakeTokenizer(std::map<TokenId, std::string> words = {}, std::vector<TokenId> special = {})
@@ -18,14 +19,20 @@ public:
 
     std::vector<TokenId> encode(std::string_view text, bool /*add_special_tokens*/) const override {
         std::vector<TokenId> ids;
-        for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+        while (!text.empty()) {
+            const AddedToken* found = nullptr;
+            for (const AddedToken& token : added_)
+                if (text.starts_with(token.content)) found = &token;
+            ids.push_back(found != nullptr ? found->id : static_cast<unsigned char>(text.front()));
+            text.remove_prefix(found != nullptr ? found->content.size() : 1);
+        }
         return ids;
     }
     std::vector<TokenId> encode(std::string_view text, bool add_special_tokens,
                                 std::span<const TextSpan> /*literal*/) const override {
         return encode(text, add_special_tokens);
     }
-    int min_tokens(std::string_view text) const override { return static_cast<int>(text.size()); }
+    int min_tokens(std::string_view text) const override { return added_.empty() ? static_cast<int>(text.size()) : 0; }
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
         const auto pieces = stream(skip_special_tokens);
         std::string text;
@@ -45,6 +52,18 @@ public:
     int vocab_size() const override { return 320; }
     std::unique_ptr<Stream> stream(bool skip_special_tokens) const override {
         return std::make_unique<ByteStream>(this, skip_special_tokens);
+    }
+
+    Result<std::shared_ptr<const Tokenizer>> with_added(std::vector<AddedToken> more) const override {
+        auto words = words_;
+        auto special = special_;
+        for (const AddedToken& token : more) {
+            words[token.id] = token.content;
+            if (token.special) special.push_back(token.id);
+        }
+        auto made = std::make_shared<FakeTokenizer>(std::move(words), std::move(special));
+        made->added_ = std::move(more);
+        return std::shared_ptr<const Tokenizer>(std::move(made));
     }
 
 private:
@@ -82,6 +101,7 @@ private:
 
     std::map<TokenId, std::string> words_;
     std::vector<TokenId> special_;
+    std::vector<AddedToken> added_;
 };
 
 }  // namespace attune

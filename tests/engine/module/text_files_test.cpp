@@ -36,6 +36,17 @@ ordered_json added(int id, const std::string& content, bool special = true) {
             {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
 
+/// A base whose every row holds its number.
+struct CountedRows final : BaseValues {
+    Result<void> read_rows(std::string_view, std::int64_t first, std::int64_t, std::span<float> into) const override {
+        for (std::size_t i = 0; i < into.size(); ++i)
+            into[i] = static_cast<float>(first + static_cast<std::int64_t>(i / 16));
+        return {};
+    }
+    bool has(std::string_view) const override { return false; }
+    void round_as_served(std::span<float>) const override {}
+};
+
 /// A module's folder beside its base's, which has a tokenizer and a template.
 struct TextFolder : ModuleFolder {
     TextFolder() {
@@ -44,12 +55,45 @@ struct TextFolder : ModuleFolder {
         base.write_text("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
         write();
         limits.base_folder = base.path();
-        limits.make_template = [this](const TemplateSource& source) -> Result<std::shared_ptr<const ChatTemplate>> {
+        limits.make_template = [this](const TemplateSource& source,
+                                      const Tokenizer*) -> Result<std::shared_ptr<const ChatTemplate>> {
             made.push_back(source);
             if (source.usual.find("endfor") != std::string::npos)
                 return make_error(Errc::invalid_argument, "chat template: unexpected endfor");
             return std::shared_ptr<const ChatTemplate>();
         };
+        limits.make_tokenizer = [this](const AddedTokenFacts& added) -> Result<std::shared_ptr<const Tokenizer>> {
+            asked.push_back(added);
+            if (added.contains("<taken>")) return make_error(Errc::invalid_argument, "it is taken");
+            // Never looked into: what counts here is that the module holds it.
+            return std::shared_ptr<const Tokenizer>(std::make_shared<int>(), reinterpret_cast<const Tokenizer*>(this));
+        };
+    }
+    bool header_says_own_tokenizer() {
+        const auto header = inspect_module(path(), small_base(), limits);
+        if (!header) FAIL(header.error().message);
+        return header->own_tokenizer;
+    }
+    /// Rows for the base's tokens `ids`, as trainable_token_indices has them.
+    void train_tokens(const std::vector<int>& ids) {
+        config["trainable_token_indices"] = ids;
+        const auto count = static_cast<std::int64_t>(ids.size());
+        tensors["base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta"] = {
+            {count, 16}, std::vector<float>(static_cast<std::size_t>(count) * 16, 0.5F)};
+        write();
+    }
+    /// Both tables with `more` rows than the base's, as PEFT saves resized ones. Row i of the file holds i.
+    void resize_tables(int more, bool with_head = true) {
+        test::FileTensor table{{32 + more, 16}, {}};
+        for (int row = 0; row < 32 + more; ++row)
+            for (int i = 0; i < 16; ++i) table.values.push_back(static_cast<float>(row));
+        tensors["base_model.model.model.embed_tokens.weight"] = table;
+        if (with_head) tensors["base_model.model.lm_head.weight"] = table;
+        write();
+    }
+    void add_token(const ordered_json& token) {
+        own["added_tokens"].push_back(token);
+        write_text("tokenizer.json", own.dump());
     }
 
     ModulePtr load() {
@@ -72,6 +116,8 @@ struct TextFolder : ModuleFolder {
     ModuleFolder base;
     ModuleLimits limits;
     std::vector<TemplateSource> made;
+    std::vector<AddedTokenFacts> asked;
+    ordered_json own = tokenizer();
 };
 
 TEST_CASE_METHOD(TextFolder, "the base's own tokenizer and template beside an adapter are ignored",
@@ -111,7 +157,7 @@ TEST_CASE_METHOD(TextFolder, "a tokenizer that differs is refused with the part 
         write_text("tokenizer.json", other.dump());
         return fault();
     };
-    const std::string rest = "; a module must use its base's tokenizer";
+    const std::string rest = "; a module may only add tokens to its base's tokenizer";
     CHECK(fault_with([](auto& t) { t["model"]["vocab"]["a"] = 5; }) ==
           "tokenizer.json: its model is not the base's" + rest);
     CHECK(fault_with([](auto& t) { t["model"]["merges"] = ordered_json::array(); }) ==
@@ -149,13 +195,156 @@ TEST_CASE_METHOD(TextFolder, "more added tokens than the base's need rows in the
     write_text("tokenizer.json", other.dump());
     CHECK(fault() == "added token \"<think>\" (id 33), \"<tool>\" (id 32) has no row in these weights");
 
-    // What a loader would find of an adapter that brings the rows.
     Module module;
     module.embedding = EmbeddingTerm{};
-    module.embedding->tokens = {32};
-    CHECK(check_token_rows({{"<tool>", {32}}, {"<think>", {33}}}, module).error().message ==
-          "added token \"<think>\" (id 33) has no row in these weights");
-    CHECK(check_token_rows({}, module));
+    module.embedding->tokens = {8};
+    module.new_tokens = NewTokens{1, {}, {}};
+    const auto missing = [&](TokenId id) {
+        const auto checked = check_token_rows({{"<a>", {id}}, {"<b>", {32}}}, module, 32);
+        return checked ? std::string() : checked.error().message;
+    };
+    CHECK(missing(8).empty());
+    CHECK(missing(9) == "added token \"<a>\" (id 9) has no row in these weights");
+    CHECK(missing(33) == "added token \"<a>\" (id 33) has no row in these weights");
+    CHECK(missing(-1) == "added token \"<a>\" (id -1) has no row in these weights");
+    // A table that was saved whole has all of the base's, and so has a LoRA on it.
+    module.embedding->whole = true;
+    CHECK(missing(9).empty());
+    module.embedding->whole = false;
+    module.embedding->rank = 4;
+    CHECK(missing(9).empty());
+    CHECK(missing(33) == "added token \"<a>\" (id 33) has no row in these weights");
+    module.new_tokens.reset();
+    CHECK(check_token_rows({}, module, 32));
+}
+
+TEST_CASE_METHOD(TextFolder, "a tokenizer with more added tokens is used where the weights have their rows",
+                 "[engine][module][B28]") {
+    limits.base_values = std::make_shared<CountedRows>();
+    const ModulePtr plain = load();
+    CHECK_FALSE(header_says_own_tokenizer());
+    train_tokens({9, 8});
+    const ModulePtr trained = load();
+    CHECK_FALSE(trained->text);
+    add_token(added(8, "<tool>"));
+    add_token(added(9, "<step>", false));
+    CHECK(header_says_own_tokenizer());
+    const ModulePtr module = load();
+    REQUIRE(module->text);
+    CHECK(module->text->tokenizer);
+    CHECK_FALSE(module->text->chat_template);
+    CHECK(module->text->vocab_size == 32);
+    REQUIRE(asked.size() == 1);
+    CHECK(asked[0].size() == 2);
+    CHECK(asked[0].at("<tool>") == AddedTokenFact{8, false, false, false, false, true});
+    CHECK_FALSE(asked[0].at("<step>").special);
+    CHECK(module->text->added == asked[0]);
+    // Its file is read for effect now, and what it takes is counted and was announced.
+    CHECK(module->id.generation != trained->id.generation);
+    CHECK(module->host_bytes > trained->host_bytes);
+    CHECK(inspect_module(path(), small_base(), limits)->parsed_bytes >= module->host_bytes);
+    own["padding"] = {{"strategy", "BatchLongest"}};
+    write_text("tokenizer.json", own.dump());
+    CHECK(load()->id.generation != module->id.generation);
+
+    // A second list of the same tokens must agree.
+    ordered_json listing = {{"added_tokens_decoder", {{"8", added(8, "<tool>")}}}};
+    write_text("tokenizer_config.json", listing.dump());
+    CHECK(fault().empty());
+    listing["added_tokens_decoder"]["8"]["special"] = false;
+    write_text("tokenizer_config.json", listing.dump());
+    CHECK(
+        fault() ==
+        "tokenizer_config.json: added token \"<tool>\" (id 8) is not as in the module's other files; a module may only "
+        "add tokens to its base's tokenizer");
+    std::filesystem::remove(path() / "tokenizer_config.json");
+
+    add_token(added(10, "<other>"));
+    CHECK(fault() == "added token \"<other>\" (id 10) has no row in these weights");
+    own["added_tokens"].erase(own["added_tokens"].size() - 1);
+    own["added_tokens"].back()["content"] = "<taken>";
+    write_text("tokenizer.json", own.dump());
+    CHECK(fault() == "the module's own tokenizer: it is taken");
+    limits.make_tokenizer = nullptr;
+    CHECK(fault() == "a module with its own tokenizer needs a base with a tokenizer");
+}
+
+TEST_CASE_METHOD(TextFolder, "tables with more rows than the base's bring the rows of new tokens",
+                 "[engine][module][B28]") {
+    limits.base_values = std::make_shared<CountedRows>();
+    resize_tables(2);
+    CHECK(fault() ==
+          "its tables have 2 rows more than this base's, but no tokenizer.json beside it names a token for them");
+    add_token(added(32, "<tool>"));
+    const ModulePtr module = load();
+    REQUIRE(module->new_tokens);
+    CHECK(module->new_tokens->count == 2);  // one more row, to a round number of them
+    CHECK(module->new_tokens->input.size() == 32);
+    CHECK(module->new_tokens->input.front() == 32);
+    CHECK(module->new_tokens->head.back() == 33);
+    CHECK_FALSE(module->embedding);  // the base's own rows are copies
+    CHECK_FALSE(module->head_rows);
+    CHECK(module->text->vocab_size == 34);
+    CHECK(inspect_module(path(), small_base(), limits)->parsed_bytes >= module->host_bytes);
+
+    // Rows trained on top of such tables.
+    tensors["base_model.model.model.embed_tokens.token_adapter.base_layer.weight"] =
+        tensors["base_model.model.model.embed_tokens.weight"];
+    tensors.erase("base_model.model.model.embed_tokens.weight");
+    train_tokens({33, 4});
+    const ModulePtr trained = load();
+    CHECK(trained->new_tokens->input.front() == 32);
+    CHECK(trained->new_tokens->input.back() == 0.5F);
+    CHECK(trained->new_tokens->head.back() == 33);  // not tied
+    CHECK(trained->embedding->tokens == std::vector<TokenId>{4});
+    train_tokens({34});
+    CHECK(fault() == "adapter_model.safetensors: trainable_token_indices names token 34, the file's tables have 34");
+}
+
+TEST_CASE_METHOD(TextFolder, "a LoRA on a resized embedding is a part of its new rows", "[engine][module][B28]") {
+    limits.base_values = std::make_shared<CountedRows>();
+    resize_tables(1);
+    add_token(added(32, "<tool>"));
+    const std::string path = "base_model.model.model.embed_tokens.";
+    tensors[path + "base_layer.weight"] = tensors[path + "weight"];
+    tensors.erase(path + "weight");
+    tensors[path + "lora_embedding_A"] = {{4, 33}, std::vector<float>(4 * 33, 0.25F)};
+    tensors[path + "lora_embedding_B"] = {{16, 4}, std::vector<float>(64, 0.5F)};
+    config["target_modules"].push_back("embed_tokens");
+    write();
+    const ModulePtr module = load();
+    CHECK(module->embedding->a.size() == 4 * 32);
+    CHECK(module->new_tokens->input.front() == 32 + 2 * 4 * 0.25F * 0.5F);  // alpha / r = 2
+    CHECK(module->new_tokens->head.front() == 32);
+    config["ensure_weight_tying"] = true;
+    write();
+    CHECK(fault().empty());  // this base is not tied
+}
+
+TEST_CASE_METHOD(TextFolder, "new rows that are not complete are refused by what is missing", "[engine][module][B28]") {
+    limits.base_values = std::make_shared<CountedRows>();
+    add_token(added(32, "<tool>"));
+    const std::string more = "adapter_model.safetensors: its tables have 1 rows more than this base's, but ";
+    resize_tables(1, /*with_head=*/false);
+    CHECK(fault() == more + "lm_head has none for them");
+    resize_tables(1);
+    tensors.erase("base_model.model.model.embed_tokens.weight");
+    write();
+    CHECK(fault() == more + "embed_tokens has none for them");
+    resize_tables(1);
+    config["alora_invocation_tokens"] = {1, 2};
+    write();
+    CHECK(fault() == more + "new tokens of an aLoRA are not supported");
+    config.erase("alora_invocation_tokens");
+    tensors["base_model.model.lm_head.weight"].shape = {34, 16};
+    tensors["base_model.model.lm_head.weight"].values.resize(34 * 16);
+    write();
+    CHECK(fault().find("weight is [33, 16], this base wants [34, 16]") != std::string::npos);
+    // Another base's table is no copy of this one's with rows added.
+    resize_tables(1);
+    for (float& value : tensors["base_model.model.model.embed_tokens.weight"].values) value += 20;
+    write();
+    CHECK(fault().find("it is not this base's: the adapter was made for another") != std::string::npos);
 }
 
 TEST_CASE_METHOD(TextFolder, "tokens listed in tokenizer_config.json alone count as well", "[engine][module][B28]") {
@@ -172,8 +361,8 @@ TEST_CASE_METHOD(TextFolder, "tokens listed in tokenizer_config.json alone count
     listing["added_tokens_decoder"]["0"]["special"] = false;
     write_text("tokenizer_config.json", listing.dump());
     CHECK(fault() ==
-          "tokenizer_config.json: added token \"<s>\" (id 0) is not as in the base; a module must use its "
-          "base's tokenizer");
+          "tokenizer_config.json: added token \"<s>\" (id 0) is not as in the base; a module may only add "
+          "tokens to its base\'s tokenizer");
 }
 
 TEST_CASE_METHOD(TextFolder, "tokenizers of other forms must be the base's bytes", "[engine][module][B28]") {
@@ -181,7 +370,7 @@ TEST_CASE_METHOD(TextFolder, "tokenizers of other forms must be the base's bytes
     write_text("tokenizer.model", "pieces");
     CHECK(fault().empty());
     write_text("tokenizer.model", "others");
-    CHECK(fault() == "tokenizer.model: it is not the base's; a module must use its base's tokenizer");
+    CHECK(fault() == "tokenizer.model: it is not the base's; a module may only add tokens to its base's tokenizer");
     write_text("tokenizer.json", tokenizer().dump());
     CHECK(fault().empty());  // which decides
 }

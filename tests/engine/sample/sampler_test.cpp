@@ -95,6 +95,37 @@ TEST_CASE("what a sampler did before leaves no trace in the next token", "[engin
     }
 }
 
+TEST_CASE("rows of a module that knows more tokens are drawn from as by a sampler of that width", "[engine][sample]") {
+    Sampler sampler(1000);
+    const std::vector<float> wide = random_row(1003);
+    const std::vector<float> narrow(wide.begin(), wide.begin() + 1000);
+    SamplingParams params;
+    params.seed = 4;
+    params.logprobs = 3;
+    for (const int top_k : {0, 5}) {
+        params.top_k = top_k;
+        for (const double top_p : {1.0, 0.8}) {
+            params.top_p = top_p;
+            for (int token = 0; token < 20; ++token)
+                for (const auto* row : {&wide, &narrow, &wide}) {
+                    Sampler own(static_cast<int>(row->size()));
+                    const SampleContext context{.params = params, .seed = 4, .token_index = token};
+                    const Sample got = sampler.sample(*row, context);
+                    const Sample wanted = own.sample(*row, context);
+                    CHECK(got.id == wanted.id);
+                    CHECK(got.scores->chosen.logprob == wanted.scores->chosen.logprob);
+                    CHECK(got.scores->top.front().id == wanted.scores->top.front().id);
+                }
+        }
+    }
+    std::vector<float> last(1003, 0.0F);
+    last.back() = 9;
+    CHECK(sampler.sample(last, {.params = greedy()}).id == 1002);
+    params.logit_bias = {{1001, 50.0F}};
+    params.temperature = 0;
+    CHECK(sampler.sample(last, {.params = params}).id == 1001);
+}
+
 TEST_CASE("a row with one value that is not finite gives no token", "[engine][sample]") {
     Sampler sampler(100);
     for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
