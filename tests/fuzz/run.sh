@@ -7,6 +7,22 @@ build=$(realpath "$1") seconds=$2 jobs=$3 only=${4:-}
 sources=$(dirname "$(realpath "$0")")
 mkdir -p "$build/artifacts" "$build/logs"
 
+fail() {
+    echo "run.sh: $*" >&2
+    exit 1
+}
+list=$build/fuzzers.txt  # a line for each fuzzer: its program, then the folders of its seeds
+[ -f "$list" ] || fail "$list is not there: configure $build with the preset fuzz first"
+chosen=$(grep -E "^fuzz_${only:-[a-z_]+} " "$list") ||
+    fail "no fuzzer is called $only, there are: $(sed -E 's/^fuzz_([a-z_]+) .*/\1/' "$list" | tr '\n' ' ')"
+while read -r program seeds; do
+    [ -x "$build/tests/$program" ] || fail "$program is not built: cmake --build $build --target fuzzers"
+    for folder in $seeds; do
+        [ -n "$(find "$folder" -type f -print -quit 2>/dev/null)" ] ||
+            fail "$program has no seeds in $folder: configuring $build unpacks them from tests/data"
+    done
+done <<<"$chosen"
+
 run_one() {
     local program=$1 name=${1#fuzz_}
     shift
@@ -24,4 +40,4 @@ run_one() {
 }
 export -f run_one
 export build seconds sources
-grep -E "^fuzz_${only:-[a-z_]+} " "$build/fuzzers.txt" | xargs -P "$jobs" -L 1 bash -c 'run_one "$@"' run_one
+xargs -P "$jobs" -L 1 bash -c 'run_one "$@"' run_one <<<"$chosen"
