@@ -1,356 +1,23 @@
 #include "engine/text/decoder.hpp"
 
-#include "engine/text/byte_alphabet.hpp"
-#include "engine/text/regex.hpp"
+#include "engine/text/decoder_steps.hpp"
 #include "engine/text/unicode.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <optional>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace attune {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-/// A token on its way through the steps. After Fuse all tokens are one: parts of it arrive with `begins` only on the
-/// first.
-struct Part {
-    std::string text;
-    bool begins = true;
-};
-
-/// One step's place in a stream: takes parts, gives parts.
-class StepState {
-public:
-    virtual ~StepState() = default;
-    virtual void push(Part part, std::vector<Part>& out) = 0;
-    virtual void finish(std::vector<Part>&) {}
-    virtual std::unique_ptr<StepState> clone() const = 0;
-};
-
-class Step {
-public:
-    virtual ~Step() = default;
-    virtual std::unique_ptr<StepState> start(bool early) const = 0;
-    virtual std::string bytes_of(std::string text) const { return text; }
-};
-
-template <class State>
-class CopyableState : public StepState {
-public:
-    std::unique_ptr<StepState> clone() const override {
-        return std::make_unique<State>(static_cast<const State&>(*this));
-    }
-};
-
-class ByteLevelStep final : public Step {
-public:
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(); }
-    std::string bytes_of(std::string text) const override { return to_bytes(text); }
-
-private:
-    static std::string to_bytes(std::string_view text) {
-        std::string bytes;
-        return append_bytes_of_alphabet(text, bytes) ? bytes : std::string(text);
-    }
-    struct State final : CopyableState<State> {
-        void push(Part part, std::vector<Part>& out) override {
-            Part decoded{{}, !begun_};
-            begun_ = true;
-            utf8_.push(to_bytes(part.text), decoded.text);
-            out.push_back(std::move(decoded));
-        }
-        void finish(std::vector<Part>& out) override {
-            Part decoded{{}, !begun_};
-            utf8_.flush(decoded.text);
-            out.push_back(std::move(decoded));
-        }
-        LossyUtf8 utf8_;
-        bool begun_ = false;
-    };
-};
-
-/// <0xNN> tokens become bytes; a run of them that is no UTF-8 becomes one U+FFFD for each byte of the run.
-class ByteFallbackStep final : public Step {
-public:
-    std::unique_ptr<StepState> start(bool early) const override { return std::make_unique<State>(early); }
-    std::string bytes_of(std::string text) const override {
-        const auto byte = byte_of(text);
-        return byte ? std::string(1, static_cast<char>(*byte)) : text;
-    }
-
-private:
-    static std::optional<unsigned char> byte_of(std::string_view token) {
-        if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-        int value = 0;
-        for (const char c : token.substr(3, 2)) {
-            const int digit = c >= '0' && c <= '9'   ? c - '0'
-                              : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                              : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                                     : -1;
-            if (digit < 0) return std::nullopt;
-            value = value * 16 + digit;
-        }
-        return static_cast<unsigned char>(value);
-    }
-    struct State final : CopyableState<State> {
-        explicit State(bool early) : early_(early) {}
-        void push(Part part, std::vector<Part>& out) override {
-            const auto byte = byte_of(part.text);
-            if (!byte) {
-                end_run(out);
-                out.push_back(std::move(part));
-                return;
-            }
-            run_.push_back(static_cast<char>(*byte));
-            ++run_bytes_;
-            if (!early_) return;
-            // Complete characters leave at once; the run may still turn out ill-formed, which a stream cannot unsay.
-            if (!is_valid_utf8(run_)) return;
-            ++sent_;
-            sent_others_ = sent_others_ || run_ != kReplacement;
-            out.push_back({std::exchange(run_, {}), true});
-        }
-        void finish(std::vector<Part>& out) override { end_run(out); }
-        void end_run(std::vector<Part>& out) {
-            if (run_bytes_ == 0) return;
-            if (is_valid_utf8(run_)) {
-                if (!run_.empty()) out.push_back({run_, true});
-            } else {
-                // One for each byte of the run; those that a stream has already sent count when they look the same.
-                const std::size_t owed = sent_others_ ? run_.size() : run_bytes_ - sent_;
-                for (std::size_t i = 0; i < owed; ++i) out.push_back({std::string(kReplacement), true});
-            }
-            *this = State(early_);
-        }
-        bool early_;
-        std::string run_;  // what has not been sent of it
-        std::size_t run_bytes_ = 0;
-        std::size_t sent_ = 0;  // characters
-        bool sent_others_ = false;
-    };
-};
-
-class FuseStep final : public Step {
-public:
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(); }
-
-private:
-    struct State final : CopyableState<State> {
-        void push(Part part, std::vector<Part>& out) override {
-            out.push_back({std::move(part.text), !begun_});
-            begun_ = true;
-        }
-        bool begun_ = false;
-    };
-};
-
-/// Removes up to `start` characters from each token's begin and up to `stop` from its end.
-class StripStep final : public Step {
-public:
-    StripStep(char32_t content, std::size_t start, std::size_t stop) : content_(content), start_(start), stop_(stop) {}
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(this); }
-
-private:
-    struct State final : CopyableState<State> {
-        explicit State(const StripStep* step) : step_(step) {}
-        void push(Part part, std::vector<Part>& out) override {
-            if (part.begins) left_ = step_->start_;
-            std::size_t begin = 0;
-            while (left_ > 0 && begin < part.text.size()) {
-                const CodePoint point = code_point_at(part.text, begin);
-                if (point.value != step_->content_) {
-                    left_ = 0;
-                    break;
-                }
-                begin += point.bytes;
-                --left_;
-            }
-            std::size_t end = part.text.size();
-            for (std::size_t i = 0; i < step_->stop_ && end > begin; ++i) {
-                const CodePoint point = code_point_before(part.text, end);
-                if (point.value != step_->content_) break;
-                end -= point.bytes;
-            }
-            part.text = part.text.substr(begin, end - begin);
-            out.push_back(std::move(part));
-        }
-        const StripStep* step_;
-        std::size_t left_ = 0;
-    };
-    char32_t content_;
-    std::size_t start_;
-    std::size_t stop_;
-};
-
-class ReplaceStep final : public Step {
-public:
-    ReplaceStep(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(this); }
-    std::string bytes_of(std::string text) const override { return replaced(text); }
-
-private:
-    std::string replaced(std::string_view text) const {
-        std::string out;
-        std::size_t done = 0;
-        pattern_.for_each(text, [&](Regex::Match match) {
-            out.append(text.substr(done, match.begin - done));
-            out.append(content_);
-            done = match.end;
-        });
-        out.append(text.substr(done));
-        return out;
-    }
-    struct State final : CopyableState<State> {
-        explicit State(const ReplaceStep* step) : step_(step) {}
-        void push(Part part, std::vector<Part>& out) override {
-            out.push_back({step_->replaced(part.text), part.begins});
-        }
-        const ReplaceStep* step_;
-    };
-    Regex pattern_;
-    std::string content_;
-};
-
-/// The first token loses its marks, later ones get spaces for them.
-class MetaspaceStep final : public Step {
-public:
-    MetaspaceStep(std::string replacement, bool drops_first)
-        : replacement_(std::move(replacement)), drops_first_(drops_first) {}
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(this); }
-    std::string bytes_of(std::string text) const override { return replaced(text, " "); }
-
-private:
-    std::string replaced(std::string_view text, std::string_view with) const {
-        std::string out;
-        for (std::size_t at = 0; at < text.size();) {
-            if (text.substr(at).starts_with(replacement_)) {
-                out += with;
-                at += replacement_.size();
-            } else {
-                out += text[at++];
-            }
-        }
-        return out;
-    }
-    struct State final : CopyableState<State> {
-        explicit State(const MetaspaceStep* step) : step_(step) {}
-        void push(Part part, std::vector<Part>& out) override {
-            out.push_back({step_->replaced(part.text, first_ && step_->drops_first_ ? "" : " "), part.begins});
-            first_ = false;
-        }
-        const MetaspaceStep* step_;
-        bool first_ = true;
-    };
-    std::string replacement_;
-    bool drops_first_;
-};
-
-/// `suffix` ends a word: a space, except after the last token. So each token's text is sure when the next one comes.
-class WordSuffixStep final : public Step {
-public:
-    explicit WordSuffixStep(std::string suffix) : suffix_(std::move(suffix)) {}
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(this); }
-    std::string bytes_of(std::string text) const override { return replaced(text, " "); }
-
-private:
-    std::string replaced(std::string_view text, std::string_view with) const {
-        if (suffix_.empty()) return std::string(text);
-        std::string out;
-        for (std::size_t found = text.find(suffix_); found != std::string_view::npos; found = text.find(suffix_)) {
-            out.append(text.substr(0, found));
-            out.append(with);
-            text.remove_prefix(found + suffix_.size());
-        }
-        return out.append(text);
-    }
-    struct State final : CopyableState<State> {
-        explicit State(const WordSuffixStep* step) : step_(step) {}
-        void push(Part part, std::vector<Part>& out) override {
-            if (held_) out.push_back({step_->replaced(held_->text, " "), held_->begins});
-            held_ = std::move(part);
-        }
-        void finish(std::vector<Part>& out) override {
-            if (held_) out.push_back({step_->replaced(held_->text, ""), held_->begins});
-            held_.reset();
-        }
-        const WordSuffixStep* step_;
-        std::optional<Part> held_;
-    };
-    std::string suffix_;
-};
-
-/// A token that does not begin with `prefix` begins a word.
-class WordPieceStep final : public Step {
-public:
-    WordPieceStep(std::string prefix, bool cleans_up) : prefix_(std::move(prefix)), cleans_up_(cleans_up) {}
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(this); }
-    std::string bytes_of(std::string text) const override { return decoded(std::move(text), false); }
-
-private:
-    std::string decoded(std::string token, bool is_first) const {
-        if (!is_first && token.starts_with(prefix_)) {
-            token.erase(0, prefix_.size());
-        } else if (!is_first) {
-            token.insert(0, " ");
-        }
-        if (!cleans_up_) return token;
-        // In this order, as the reference does.
-        constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kTidy = {{{" .", "."},
-                                                                                          {" ?", "?"},
-                                                                                          {" !", "!"},
-                                                                                          {" ,", ","},
-                                                                                          {" ' ", "'"},
-                                                                                          {" n't", "n't"},
-                                                                                          {" 'm", "'m"},
-                                                                                          {" do not", " don't"},
-                                                                                          {" 's", "'s"},
-                                                                                          {" 've", "'ve"},
-                                                                                          {" 're", "'re"}}};
-        for (const auto& [from, to] : kTidy) {
-            for (std::size_t at = token.find(from); at != std::string::npos; at = token.find(from, at + to.size())) {
-                token.replace(at, from.size(), to);
-            }
-        }
-        return token;
-    }
-    struct State final : CopyableState<State> {
-        explicit State(const WordPieceStep* step) : step_(step) {}
-        void push(Part part, std::vector<Part>& out) override {
-            out.push_back({step_->decoded(std::move(part.text), first_), part.begins});
-            first_ = false;
-        }
-        const WordPieceStep* step_;
-        bool first_ = true;
-    };
-    std::string prefix_;
-    bool cleans_up_;
-};
-
-/// No decoder at all: tokens joined with spaces.
-class JoinWithSpaces final : public Step {
-public:
-    std::unique_ptr<StepState> start(bool) const override { return std::make_unique<State>(); }
-
-private:
-    struct State final : CopyableState<State> {
-        void push(Part part, std::vector<Part>& out) override {
-            if (!first_) part.text.insert(0, " ");
-            first_ = false;
-            out.push_back(std::move(part));
-        }
-        bool first_ = true;
-    };
-};
-
 class StepChain final : public Decoder {
 public:
-    explicit StepChain(std::vector<std::unique_ptr<const Step>> steps) : steps_(std::move(steps)) {}
+    explicit StepChain(std::vector<std::unique_ptr<const DecoderStep>> steps) : steps_(std::move(steps)) {}
 
     std::unique_ptr<State> start(bool early) const override {
         auto state = std::make_unique<ChainState>();
@@ -383,28 +50,28 @@ private:
             for (const auto& step : steps) copy->steps.push_back(step->clone());
             return copy;
         }
-        std::vector<std::unique_ptr<StepState>> steps;
+        std::vector<std::unique_ptr<DecoderStepState>> steps;
 
     private:
         /// Sends parts_ through the steps from `from` on.
         void run(std::size_t from, std::string& out) {
             for (std::size_t i = from; i < steps.size(); ++i) {
                 next_.clear();
-                for (Part& part : parts_) steps[i]->push(std::move(part), next_);
+                for (DecoderPart& part : parts_) steps[i]->push(std::move(part), next_);
                 std::swap(parts_, next_);
             }
-            for (const Part& part : parts_) out += part.text;
+            for (const DecoderPart& part : parts_) out += part.text;
         }
         // Between two calls these are nothing but room that need not be allocated again.
-        std::vector<Part> parts_;
-        std::vector<Part> next_;
+        std::vector<DecoderPart> parts_;
+        std::vector<DecoderPart> next_;
     };
-    std::vector<std::unique_ptr<const Step>> steps_;
+    std::vector<std::unique_ptr<const DecoderStep>> steps_;
 };
 
 /// What the steps so far mean for the next one.
 struct Chain {
-    std::vector<std::unique_ptr<const Step>> steps;
+    std::vector<std::unique_ptr<const DecoderStep>> steps;
     bool fused = false;
 };
 
@@ -420,7 +87,7 @@ Result<void> add_replace(const json& config, Chain& chain) {
     if (chain.fused && (!literal || count_code_points(text) != 1)) return unsupported("Replace of a run after Fuse");
     auto regex = literal ? Regex::literal(text) : Regex::compile(text);
     if (!regex) return regex.error();
-    chain.steps.push_back(std::make_unique<ReplaceStep>(std::move(*regex), config.at("content").get<std::string>()));
+    chain.steps.push_back(replace_step(std::move(*regex), config.at("content").get<std::string>()));
     return {};
 }
 
@@ -429,8 +96,7 @@ Result<void> add_strip(const json& config, Chain& chain) {
     const auto stop = config.value("stop", std::size_t{0});
     if (content.empty()) return unsupported("Strip of nothing");
     if (chain.fused && stop > 0) return unsupported("Strip of the end after Fuse");
-    chain.steps.push_back(
-        std::make_unique<StripStep>(code_point_at(content, 0).value, config.value("start", std::size_t{0}), stop));
+    chain.steps.push_back(strip_step(code_point_at(content, 0).value, config.value("start", std::size_t{0}), stop));
     return {};
 }
 
@@ -445,34 +111,33 @@ Result<void> add_steps(const json& config, Chain& chain) {
     if (type == "Replace") return add_replace(config, chain);
     if (type == "Strip") return add_strip(config, chain);
     if (type == "ByteLevel") {
-        chain.steps.push_back(std::make_unique<ByteLevelStep>());
+        chain.steps.push_back(byte_level_step());
         chain.fused = true;
         return {};
     }
     if (chain.fused && type != "Fuse") return unsupported(type + " after Fuse");
     if (type == "Fuse") {
-        chain.steps.push_back(std::make_unique<FuseStep>());
+        chain.steps.push_back(fuse_step());
         chain.fused = true;
         return {};
     }
     if (type == "ByteFallback") {
-        chain.steps.push_back(std::make_unique<ByteFallbackStep>());
+        chain.steps.push_back(byte_fallback_step());
         return {};
     }
     if (type == "Metaspace") {
         const std::string scheme = config.value("prepend_scheme", std::string());
         const bool never = scheme == "never" || (scheme.empty() && !config.value("add_prefix_space", true));
-        chain.steps.push_back(
-            std::make_unique<MetaspaceStep>(config.value("replacement", std::string("\xE2\x96\x81")), !never));
+        chain.steps.push_back(metaspace_step(config.value("replacement", std::string("\xE2\x96\x81")), !never));
         return {};
     }
     if (type == "BPEDecoder") {
-        chain.steps.push_back(std::make_unique<WordSuffixStep>(config.value("suffix", std::string("</w>"))));
+        chain.steps.push_back(word_suffix_step(config.value("suffix", std::string("</w>"))));
         return {};
     }
     if (type == "WordPiece") {
         chain.steps.push_back(
-            std::make_unique<WordPieceStep>(config.value("prefix", std::string("##")), config.value("cleanup", true)));
+            word_piece_step(config.value("prefix", std::string("##")), config.value("cleanup", true)));
         return {};
     }
     return unsupported(type);
@@ -484,7 +149,7 @@ Result<std::unique_ptr<const Decoder>> Decoder::parse(const json& config) {
     using Parsed = Result<std::unique_ptr<const Decoder>>;
     Chain chain;
     if (config.is_null()) {
-        chain.steps.push_back(std::make_unique<JoinWithSpaces>());
+        chain.steps.push_back(join_step());
     } else if (auto added = add_steps(config, chain); !added) {
         return added.error();
     }

@@ -1,7 +1,7 @@
 #include "engine/text/pre_tokenizer.hpp"
 
 #include "engine/text/byte_alphabet.hpp"
-#include "engine/text/regex.hpp"
+#include "engine/text/splitter.hpp"
 #include "engine/text/unicode.hpp"
 #include "engine/text/unicode_tables.hpp"
 
@@ -17,148 +17,33 @@ namespace {
 
 using nlohmann::json;
 
-enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
-
-std::optional<Behavior> behavior_named(std::string_view name) {
-    if (name == "Removed") return Behavior::removed;
-    if (name == "Isolated") return Behavior::isolated;
-    if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
-    if (name == "MergedWithNext") return Behavior::merged_with_next;
-    if (name == "Contiguous") return Behavior::contiguous;
-    return std::nullopt;
-}
-
-struct Cut {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-    bool is_match = false;
-};
-
-/// Cuts (matches and what lies between them) -> pieces.
-class Splitter {
-public:
-    Splitter(const Piece& piece, Behavior behavior, std::vector<Piece>& out)
-        : piece_(piece), behavior_(behavior), out_(out) {}
-
-    void cut(std::size_t begin, std::size_t end, bool is_match) {
-        switch (behavior_) {
-            case Behavior::isolated:
-                put(begin, end);
-                return;
-            case Behavior::removed:
-                if (!is_match) put(begin, end);
-                return;
-            case Behavior::contiguous:
-                join(begin, end, is_match == previous_match_);
-                break;
-            case Behavior::merged_with_previous:
-                join(begin, end, is_match && !previous_match_);
-                break;
-            case Behavior::merged_with_next:
-                later_.push_back({begin, end, is_match});
-                return;
-        }
-        previous_match_ = is_match;
-    }
-    void finish() {
-        if (behavior_ == Behavior::merged_with_next) merge_from_the_end();
-        if (open_) put(open_->begin, open_->end);
-        open_.reset();
-    }
-
-private:
-    void join(std::size_t begin, std::size_t end, bool with_last) {
-        if (with_last && open_) {
-            open_->end = end;
-            return;
-        }
-        if (open_) put(open_->begin, open_->end);
-        open_ = Cut{begin, end, false};
-    }
-    /// A run of matches keeps its first ones apart; only the one next to other text joins it.
-    void merge_from_the_end() {
-        std::vector<Cut> merged;
-        bool previous_match = false;
-        for (auto cut = later_.rbegin(); cut != later_.rend(); ++cut) {
-            if (cut->is_match && !previous_match && !merged.empty()) {
-                merged.back().begin = cut->begin;
-            } else {
-                merged.push_back(*cut);
-            }
-            previous_match = cut->is_match;
-        }
-        for (auto cut = merged.rbegin(); cut != merged.rend(); ++cut) put(cut->begin, cut->end);
-    }
-    void put(std::size_t begin, std::size_t end) {
-        if (begin < end) out_.push_back({piece_.text.substr(begin, end - begin), piece_.at_start && begin == 0});
-    }
-
-    const Piece& piece_;
-    Behavior behavior_;
-    std::vector<Piece>& out_;
-    bool previous_match_ = false;
-    std::optional<Cut> open_;
-    std::vector<Cut> later_;
-};
-
-void split_by_regex(const Piece& piece, const Regex& regex, bool invert, Behavior behavior, std::vector<Piece>& out) {
-    Splitter splitter(piece, behavior, out);
-    std::size_t done = 0;
-    regex.for_each(piece.text, [&](Regex::Match match) {
-        if (done != match.begin) splitter.cut(done, match.begin, invert);
-        splitter.cut(match.begin, match.end, !invert);
-        done = match.end;
-    });
-    if (done != piece.text.size()) splitter.cut(done, piece.text.size(), invert);
-    splitter.finish();
-}
-
-/// Each character that satisfies the predicate is one match.
-template <class Predicate>
-void split_by_character(const Piece& piece, Predicate&& is_match, Behavior behavior, std::vector<Piece>& out) {
-    Splitter splitter(piece, behavior, out);
-    std::size_t done = 0;
-    for (std::size_t at = 0; at < piece.text.size();) {
-        const CodePoint point = code_point_at(piece.text, at);
-        const std::size_t next = at + point.bytes;
-        if (is_match(point.value)) {
-            if (done != at) splitter.cut(done, at, false);
-            splitter.cut(at, next, true);
-            done = next;
-        }
-        at = next;
-    }
-    if (done != piece.text.size()) splitter.cut(done, piece.text.size(), false);
-    splitter.finish();
-}
-
 class Split final : public PreTokenizer::Step {
 public:
-    Split(Regex regex, bool invert, Behavior behavior)
+    Split(Regex regex, bool invert, SplitBehavior behavior)
         : regex_(std::move(regex)), invert_(invert), behavior_(behavior) {}
     void split(const Piece& piece, Pieces& out) const override {
         split_by_regex(piece, regex_, invert_, behavior_, out.scratch);
     }
-    bool drops_text() const override { return behavior_ == Behavior::removed; }
+    bool drops_text() const override { return behavior_ == SplitBehavior::removed; }
 
 private:
     Regex regex_;
     bool invert_;
-    Behavior behavior_;
+    SplitBehavior behavior_;
 };
 
 class CharacterSplit final : public PreTokenizer::Step {
 public:
     using Predicate = bool (*)(char32_t);
-    CharacterSplit(Predicate is_match, Behavior behavior) : is_match_(is_match), behavior_(behavior) {}
+    CharacterSplit(Predicate is_match, SplitBehavior behavior) : is_match_(is_match), behavior_(behavior) {}
     void split(const Piece& piece, Pieces& out) const override {
         split_by_character(piece, is_match_, behavior_, out.scratch);
     }
-    bool drops_text() const override { return behavior_ == Behavior::removed; }
+    bool drops_text() const override { return behavior_ == SplitBehavior::removed; }
 
 private:
     Predicate is_match_;
-    Behavior behavior_;
+    SplitBehavior behavior_;
 };
 
 /// Runs of word characters and runs of others; white space is dropped.
@@ -195,7 +80,7 @@ public:
     bool drops_text() const override { return true; }
     void split(const Piece& piece, Pieces& out) const override {
         split_by_character(
-            piece, [this](char32_t c) { return c == delimiter_; }, Behavior::removed, out.scratch);
+            piece, [this](char32_t c) { return c == delimiter_; }, SplitBehavior::removed, out.scratch);
     }
 
 private:
@@ -215,7 +100,7 @@ public:
         }
         const std::size_t first = out.scratch.size();
         if (regex_) {
-            split_by_regex(text, *regex_, false, Behavior::isolated, out.scratch);
+            split_by_regex(text, *regex_, false, SplitBehavior::isolated, out.scratch);
         } else {
             out.scratch.push_back(text);
         }
@@ -254,7 +139,7 @@ public:
         if (wanted && !text.starts_with(replacement_)) text.insert(0, replacement_);
         const Piece whole{out.owned.emplace_back(std::move(text)), piece.at_start};
         if (split_) {
-            split_by_regex(whole, *split_, false, Behavior::merged_with_next, out.scratch);
+            split_by_regex(whole, *split_, false, SplitBehavior::merged_with_next, out.scratch);
         } else {
             out.scratch.push_back(whole);
         }
@@ -339,12 +224,12 @@ Result<void> add_steps(const json& config, bool is_last, Steps& steps) {
     if (type == "Punctuation") return add_punctuation(config, steps);
     if (type == "Digits") {
         const bool each = config.value("individual_digits", false);
-        const Behavior behavior = each ? Behavior::isolated : Behavior::contiguous;
+        const SplitBehavior behavior = each ? SplitBehavior::isolated : SplitBehavior::contiguous;
         steps.push_back(std::make_unique<CharacterSplit>(is_numeric, behavior));
         return {};
     }
     if (type == "WhitespaceSplit") {
-        steps.push_back(std::make_unique<CharacterSplit>(is_white_space, Behavior::removed));
+        steps.push_back(std::make_unique<CharacterSplit>(is_white_space, SplitBehavior::removed));
         return {};
     }
     if (type == "Whitespace") {
@@ -357,8 +242,8 @@ Result<void> add_steps(const json& config, bool is_last, Steps& steps) {
         return {};
     }
     if (type == "BertPreTokenizer") {
-        steps.push_back(std::make_unique<CharacterSplit>(is_white_space, Behavior::removed));
-        steps.push_back(std::make_unique<CharacterSplit>(is_tokenizers_punctuation, Behavior::isolated));
+        steps.push_back(std::make_unique<CharacterSplit>(is_white_space, SplitBehavior::removed));
+        steps.push_back(std::make_unique<CharacterSplit>(is_tokenizers_punctuation, SplitBehavior::isolated));
         return {};
     }
     return make_error(Errc::unsupported, "tokenizer.json: pre_tokenizer " + type + " is not supported");
