@@ -35,7 +35,8 @@ void round_codes(const float* values, float scale, float offset, int top, Byte* 
     const auto most = static_cast<float>(top);
     for (int i = 0; i < kQuantGroup; ++i) {
         const float code = (values[i] - offset) * inverse + 0.5F;
-        codes[i] = static_cast<Byte>(static_cast<int>(std::min(std::max(code, 0.0F), most + 0.5F)));
+        // A NaN becomes 0: its scale or minimum is refused afterwards.
+        codes[i] = static_cast<Byte>(static_cast<int>(std::min(std::max(0.0F, code), most + 0.5F)));
     }
 }
 
