@@ -50,6 +50,15 @@ void pack_panels(const float* rows, std::int64_t count, std::int64_t columns, El
     }
 }
 
+void pack_bf16_panels(std::span<const std::byte> rows, std::int64_t count, std::int64_t columns, Bf16* panels) {
+    // A vector's bytes lie aligned for any type.
+    const auto* from = reinterpret_cast<const std::uint16_t*>(rows.data());
+    for (std::int64_t first = 0; first < count; first += kPanelOutputs) {
+        const auto there = static_cast<int>(std::min<std::int64_t>(count - first, kPanelOutputs));
+        cpu_kernels().pack_bf16(from + first * columns, there, static_cast<int>(columns), panels + first * columns);
+    }
+}
+
 template <class Element>
 void unpack_row(const Element* panels, std::int64_t row, std::int64_t columns, float* into) {
     const Element* panel = panels + row / kPanelOutputs * kPanelOutputs * columns;

@@ -19,6 +19,9 @@ void unpair_rows(const Element* paired, std::int64_t rows, std::int64_t group, s
 template <class Element>
 void pack_panels(const float* rows, std::int64_t count, std::int64_t columns, Element* panels);
 
+/// The same from `count` rows of bfloat16 as a file holds them, bit for bit.
+void pack_bf16_panels(std::span<const std::byte> rows, std::int64_t count, std::int64_t columns, Bf16* panels);
+
 /// One row of a packed weight; `row` counts from the first panel's start.
 template <class Element>
 void unpack_row(const Element* panels, std::int64_t row, std::int64_t columns, float* into);

@@ -143,13 +143,19 @@ std::int64_t Weight::chunk_rows(const SourceTensor& source) const {
     return std::max<std::int64_t>(rows / step, 1) * step;
 }
 
+Result<void> Weight::read_raw(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
+                              std::vector<std::byte>& raw) const {
+    const std::uint64_t file_row = source.stored.bytes / static_cast<std::uint64_t>(parts_[part].rows);
+    raw.resize(static_cast<std::size_t>(count) * file_row);
+    return source.file->read(source.stored.begin + static_cast<std::uint64_t>(first) * file_row, raw);
+}
+
 Result<void> Weight::read_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
                                 Staging& staging) const {
     auto& [raw, values, codes, encoded] = staging;
     const StoredTensor& stored = source.stored;
-    const std::uint64_t file_row = stored.bytes / static_cast<std::uint64_t>(parts_[part].rows);
-    raw.resize(static_cast<std::size_t>(count) * file_row);
-    if (auto ok = source.file->read(stored.begin + static_cast<std::uint64_t>(first) * file_row, raw); !ok) return ok;
+    if (auto ok = read_raw(part, source, first, count, raw); !ok) return ok;
+    const std::uint64_t file_row = raw.size() / static_cast<std::uint64_t>(count);
     const Quant quant = parts_[part].quant;
     codes.quant = quant;
     codes.columns = columns_;
@@ -212,10 +218,17 @@ Result<void> Weight::convert_chunk(std::size_t part, const SourceTensor& source,
                                    Staging& staging) const {
     auto& [raw, values, codes, encoded] = staging;
     const std::int64_t count = std::min(chunk_rows(source), parts_[part].rows - first);
-    if (auto ok = read_chunk(part, source, first, count, staging); !ok) return ok;
     const bool panels = options_.layout == WeightLayout::panels;
     const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
     encoded.resize(static_cast<std::size_t>(stored) * row_bytes(part));
+    // What most checkpoints hold and most servers keep: not worth a way through float32.
+    if (panels && is_bf16(options_) && parts_[part].quant == Quant::none && source.stored.type == StoredType::bf16 &&
+        source.paired_rows == 0) {
+        if (auto ok = read_raw(part, source, first, count, raw); !ok) return ok;
+        pack_bf16_panels(raw, count, columns_, reinterpret_cast<Bf16*>(encoded.data()));
+        return {};
+    }
+    if (auto ok = read_chunk(part, source, first, count, staging); !ok) return ok;
     if (parts_[part].quant != Quant::none) {
         pack_panels(codes, encoded.data());
     } else if (panels && is_bf16(options_)) {

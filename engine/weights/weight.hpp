@@ -204,6 +204,9 @@ private:
         QuantRows codes;                 // of a quantised part; the values may then be missing
         std::vector<std::byte> encoded;  // as in memory
     };
+    /// Rows [first, first + count) as the file holds them.
+    Result<void> read_raw(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
+                          std::vector<std::byte>& raw) const;
     /// Reads rows [first, first + count) of a part's file: whole source_step()s, or up to its end.
     Result<void> read_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, std::int64_t count,
                             Staging& staging) const;
