@@ -32,7 +32,8 @@ bench: build
 	.venv/bin/python bench/run_micro.py --build $(BUILD)
 	for from in file clone; do $(BUILD)/merge_bench --model models/smollm2 --restore-from $$from; done
 	.venv/bin/python bench/run_load.py --attune $(BUILD)/attune --model models/smollm2
-	for one in cold prefix life; do .venv/bin/python bench/load/$${one}_bench.py --attune $(BUILD)/attune --model models/smollm2; done
+	for one in cold prefix life background many; do .venv/bin/python bench/load/$${one}_bench.py --attune $(BUILD)/attune --model models/smollm2; done
+	.venv/bin/python bench/run_schemes.py --attune $(BUILD)/attune --model models/smollm2
 
 # The same load on attune, llama.cpp and vLLM, one after the other; compiles llama.cpp first (half an hour on two cores).
 bench-peers: build

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""What the server's own background work, and another program on the same cores, cost the streams of the base.
+
+    python bench/load/background_bench.py --attune build/attune --model models/smollm2 [--rounds 3]
+
+Output tokens/s of 32 streams, as a ratio to a server that does nothing else: while the base is audited at the default
+pace (the bar: 0.99) and ten times as often, while a rank-16 module is loaded and unloaded again and again (0.97), and
+beside one spinning process (which takes a third of two cores' time: a fair share of the rest is 0.75, and threads that
+wait for each other fall far below). Cases alternate round by round; writes bench/results/NAME.json. Needs safetensors
+and numpy.
+"""
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from make_modules import write_module
+from served import ROOT, Server, commit, machine, save
+
+STREAMS = 32
+
+
+@contextlib.contextmanager
+def loading(server):
+    """A module comes and goes, ten times a second at most."""
+    done, counted = threading.Event(), []
+
+    def keep_loading():
+        while not done.is_set():
+            server.call("POST", "/v1/modules/one/load", {})
+            server.call("POST", "/v1/modules/one/unload", {})
+            counted.append(1)
+            done.wait(0.1)
+
+    thread = threading.Thread(target=keep_loading)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+@contextlib.contextmanager
+def spinning(_):
+    neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield
+    neighbour.kill()
+    neighbour.wait()
+
+
+# case -> (settings, what goes on beside the streams)
+CASES = {
+    "alone": (["audit.interval_s=0"], contextlib.nullcontext),
+    "audit": ([], contextlib.nullcontext),
+    "audit, ten times as often": (["audit.interval_s=60"], contextlib.nullcontext),
+    "loads": (["audit.interval_s=0"], loading),
+    "busy neighbour": (["audit.interval_s=0"], spinning),
+}
+
+
+def tokens_per_s(args, server, beside, seed):
+    command = [args.load, "--url", server.url, "--streams", STREAMS, "--requests", 4 * STREAMS, "--seed", seed]
+    with beside(server):
+        told = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if told.returncode != 0:
+        raise SystemExit(told.stdout + told.stderr)
+    return json.loads(told.stdout)["output_tokens_per_s"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
+    parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
+    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--name", default="background")
+    args = parser.parse_args()
+    args.load = (args.load or args.attune.parent / "attune_load").resolve()
+    about, samples = machine(), {case: [] for case in CASES}
+    with tempfile.TemporaryDirectory(prefix="attune-bench-") as folder:
+        write_module(args.model, Path(folder) / "one", seed=1)
+        for number in range(args.rounds):
+            for case, (settings, beside) in CASES.items():
+                with Server(args.attune, args.model, folder, args.dtype, settings) as server:
+                    tokens_per_s(args, server, contextlib.nullcontext, 100)
+                    samples[case].append(tokens_per_s(args, server, beside, number))
+    # Each round against its own first case: the machine's mood changes between rounds.
+    ratios = {case: round(statistics.median(one / alone for one, alone in zip(values, samples["alone"])), 3)
+              for case, values in samples.items() if case != "alone"}
+    for case, ratio in ratios.items():
+        print(f"background: {case}: {ratio:.3f} of the tokens/s without")
+    save(args.name, {"bench": "background", "model": "SmolLM2-135M-Instruct", "dtype": args.dtype, "machine": about,
+                     "commit": commit(), "rounds": args.rounds, "streams": STREAMS,
+                     "command": f"python bench/load/background_bench.py --rounds {args.rounds}", "ratios": ratios,
+                     "output_tokens_per_s": samples})
+
+
+if __name__ == "__main__":
+    main()
