@@ -19,10 +19,9 @@ namespace attune {
 /// Bytes are granted in one order: host bytes for a request's whole set, then slot bytes for its whole set. Whoever
 /// waits for slots already holds its host bytes and whoever runs waits for nothing, so no two requests ever wait for
 /// each other's half. Waiting requests are served in arrival order, those that fit first; one that waited for
-/// kHandover stops the others from taking room, and the busiest-to-free modules from taking new requests.
+/// scheduler.drain_ms stops the others from taking room, and the busiest-to-free modules from taking new requests.
 struct CacheManagerState {
     static inline const char* name = "cache_manager";
-    static constexpr std::chrono::milliseconds kHandover{1000};
     static constexpr std::size_t kQueuedTasks = 1024;  ///< look-ups for load orders waiting for a loader
 
     CacheManagerActor::pointer self = nullptr;
@@ -35,16 +34,31 @@ struct CacheManagerState {
     Result<void> check(const LeaseAsk& ask);
     void release(RequestId id, bool keep_loading);
     void list(const Caller& caller, const ListReply& reply);
-    void load_order(const LoadOrder& order);
-    void named_order(const NamedOrderPtr& order);
     void prefetch(const std::vector<std::string>& names);
     void greet(Greeting greeting);
     void unload_idle(const std::vector<std::string>& names);
     void tell_usage();
-    void expire(std::uint64_t number);
     void tokenize(const TokenizeTaskPtr& task);
     void scan();
     void fill_metrics(const TextReply& reply);
+
+    // --- cache_orders.cpp: what operators ask for
+    void load_order(const LoadOrder& order);
+    void look_up(const LoadOrder& order);
+    void start_order(const LoadOrder& order, FoundModule found);
+    void named_order(const NamedOrderPtr& order);
+    void order_load(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
+    void order_unload(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
+    LeasePtr own_lease(const NamePtr& entry, bool give_up);
+    bool is_wished(const NamePtr& entry) const;
+    void finish_own(const LeasePtr& lease);
+    Result<void> commit(Lease& lease);
+    void expire(std::uint64_t number);
+
+    // --- cache_parked.cpp: what the executor tells
+    void park(RequestId id);
+    caf::result<JobModules> resume(RequestId id);
+    void note_merged(const Slots& slots);
 
     // --- cache_loads.cpp: loaders, host bytes
     struct Task {
@@ -94,10 +108,9 @@ struct CacheManagerState {
     void not_installed(const CopyPtr& copy, const Error& error);
     void leave_slot(const CopyPtr& copy);
     void became_ready(const LeasePtr& lease);
+    static std::vector<JobModule> job_modules(const Lease& lease);
     void fail(LeasePtr lease, const Error& error);
     void let_go(Lease& lease);
-    void finish_own(const LeasePtr& lease);
-    Result<void> commit(Lease& lease);
     bool can_be_served(const Lease& lease) const;
     void choose_handover();
     std::uint64_t device_need(const Lease& lease) const;
@@ -125,16 +138,10 @@ struct CacheManagerState {
     void unlink(const NamePtr& entry);
     void send_rules();
     LeasePtr new_lease(std::optional<RequestId> request);
-    LeasePtr own_lease(const NamePtr& entry, bool give_up);
-    bool is_wished(const NamePtr& entry) const;
-    void order_load(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
-    void order_unload(const NamePtr& entry, const OnceReplyPtr<ModuleStatus>& reply);
     Result<void> fill(Lease& lease, const LeaseAsk& ask) const;
     Result<void> check_generations(const Lease& lease) const;
     ColdPolicy policy_for(const LeaseAsk& ask, const Lease& lease) const;
     void tell(const Lease& lease, LeaseNews news);
-    void look_up(const LoadOrder& order);
-    void start_order(const LoadOrder& order, FoundModule found);
 
     std::map<std::string, NamePtr> names;
     std::map<std::string, CopyPtr> copies;     ///< by generation

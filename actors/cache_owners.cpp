@@ -26,7 +26,7 @@ std::string told(const std::string& owner, const Holding& need, const LimitSetti
 }  // namespace
 
 /// Before a lease takes memory: what each of its owners would hold, in host memory and in slots, must be allowed. An
-/// owner's own idle modules leave for it, least recently used first; nobody else's do. A set that alone is beyond the
+/// owner's own idle modules leave for it, as modules.eviction says; nobody else's do. A set that alone is beyond the
 /// limit is the request's fault; else it is asked to come again.
 Result<void> CacheManagerState::make_owner_room(const Lease& lease) {
     const LimitSettings& limits = core->settings.limits;
@@ -73,9 +73,7 @@ Result<void> CacheManagerState::make_owner_room(const Lease& lease) {
             held.bytes += load->reserved;
             ++held.modules;
         }
-        std::sort(evictable.begin(), evictable.end(),
-                  [](const CopyPtr& a, const CopyPtr& b) { return a->last_used < b->last_used; });
-        for (const CopyPtr& copy : evictable) {
+        for (const auto& [worth, copy] : leaving_order(evictable, &Copy::host_worth)) {
             // A prefetch takes free room only: an owner's hot modules must not push each other out for ever.
             if (!is_over(held) || lease.give_up) break;
             held.bytes -= bytes_of(*copy);

@@ -141,7 +141,7 @@ bool CacheManagerState::try_place(Lease& lease) {
     for (Lease::Part& part : lease.parts) {
         ++part.copy->users;
         part.copy->last_used = core->now();
-        if (!lease.request) continue;  // the house's own wish is nobody's use
+        if (!lease.request || lease.resumes) continue;  // the house's own wish is nobody's use, a use counts once
         stamp(*part.copy);
         part.copy->uses.use(core->now(), std::chrono::duration<double>(core->settings.trigger.window_s));
     }
@@ -209,6 +209,7 @@ void CacheManagerState::leave_slot(const CopyPtr& copy) {
     if (copy->place != Copy::Place::resident) return;
     self->send(peers->executor, remove_atom_v, copy->slot);
     copy->place = Copy::Place::host;
+    copy->merged = false;  // the executor takes it out first
     device_used -= copy->slot_bytes;
 }
 
@@ -230,9 +231,10 @@ void CacheManagerState::choose_handover() {
     for (const auto& [generation, copy] : copies) copy->handover = false;
     starving = nullptr;
     const TimePoint now = core->now();
+    const std::chrono::milliseconds drain(core->settings.scheduler.drain_ms);
     for (const LeasePtr& lease : line) {
         const bool waits = lease->stage == Lease::Stage::queued || lease->stage == Lease::Stage::placing;
-        if (!lease->request || !waits || now - lease->since < kHandover || !can_be_served(*lease)) continue;
+        if (!lease->request || !waits || now - lease->since < drain || !can_be_served(*lease)) continue;
         starving = lease;
         break;
     }
@@ -265,20 +267,32 @@ void CacheManagerState::became_ready(const LeasePtr& lease) {
     lease->stage = Lease::Stage::ready;
     line.remove(lease);
     if (!lease->request) return finish_own(lease);
+    if (lease->resumes) {
+        std::exchange(lease->resumes, {})->deliver(JobModules{job_modules(*lease)});
+        return;
+    }
     LeaseNews news;
     news.kind = LeaseNews::Kind::ready;
     news.was_cold = lease->was_cold;
     news.policy = lease->policy;
     news.own_text = lease->own_text;
     news.combine = lease->combine;
-    for (const Lease::Part& part : lease->parts) {
+    for (const Lease::Part& part : lease->parts)
+        if (part.weight != 0 && part.copy->module->text)
+            news.texts.push_back({part.name->name(), part.copy->module->text});
+    news.modules = job_modules(*lease);
+    tell(*lease, std::move(news));
+}
+
+std::vector<JobModule> CacheManagerState::job_modules(const Lease& lease) {
+    std::vector<JobModule> modules;
+    for (const Lease::Part& part : lease.parts) {
         if (part.weight == 0) continue;  // named, so it must exist and load, but it is switched off
         const Module& module = *part.copy->module;
-        if (module.text) news.texts.push_back({part.name->name(), module.text});
         AppliedModule applied{ModuleId{part.name->name(), module.id.generation}, part.weight, module.unverified};
-        news.modules.push_back(JobModule{part.copy->slot, std::move(applied), lease->owners});
+        modules.push_back(JobModule{part.copy->slot, std::move(applied), lease.owners});
     }
-    tell(*lease, std::move(news));
+    return modules;
 }
 
 void CacheManagerState::fail(LeasePtr lease, const Error& error) {
@@ -289,6 +303,10 @@ void CacheManagerState::fail(LeasePtr lease, const Error& error) {
         (*reply)(lease->commits ? make_error(error.code, error.message, "lora_path") : error);
     if (!lease->request) return;
     leases.erase(*lease->request);
+    if (lease->resumes) {
+        std::exchange(lease->resumes, {})->deliver(to_caf(error));
+        return;
+    }
     LeaseNews news;
     news.kind = LeaseNews::Kind::failed;
     news.was_cold = lease->was_cold;
@@ -314,70 +332,6 @@ void CacheManagerState::let_go(Lease& lease) {
     // A shadow name that was never listed must not keep its copy alive.
     if (lease.commits && !lease.parts.front().name->listed) unlink(lease.parts.front().name);
     for (const LoadPtr& load : waited) abandon(load);
-}
-
-/// The house's own lease ends here: order, pin or prefetch.
-void CacheManagerState::finish_own(const LeasePtr& lease) {
-    const NamePtr entry = lease->subject ? lease->subject : lease->parts.front().name;
-    const bool was_held = lease->stage >= Lease::Stage::placing;
-    let_go(*lease);
-    line.remove(lease);
-    const Error no_room = make_error(Errc::no_room, "no host memory is free for module `" + entry->name() + "` now");
-    for (const auto& reply : lease->replies) {
-        if (was_held)
-            (*reply)(status(*entry));
-        else
-            (*reply)(no_room);
-    }
-}
-
-/// The checked module gets its name, or its name's next generation, in this one message.
-Result<void> CacheManagerState::commit(Lease& lease) {
-    const NamePtr fresh = lease.parts.front().name;
-    arriving.erase(fresh->name());
-    lease.commits = false;
-    const auto refuse = [&](Error error) {
-        unlink(fresh);
-        return error;
-    };
-    const auto present = names.find(fresh->name());
-    if (present == names.end()) {
-        if (lease.expected_generation)
-            return refuse(make_error(Errc::conflict, "module `" + fresh->name() + "` has no generation to replace"));
-        if (auto allowed = check_swap(lease); !allowed) return refuse(allowed.error());
-        fresh->listed = true;
-        forget_compared(lease);
-        fresh->pinned = fresh->found.manifest.pin;  // empty unless manifests that come by order are trusted
-        names[fresh->name()] = fresh;
-        refresh_pins();
-        send_rules();
-        return {};
-    }
-    const NamePtr entry = present->second;
-    if (!lease.inplace)
-        return refuse(make_error(Errc::already_exists,
-                                 "The lora adapter '" + fresh->name() + "' has already been loaded.", "lora_name"));
-    if (lease.expected_generation && (!entry->copy || entry->copy->module->id.generation != *lease.expected_generation))
-        return refuse(make_error(Errc::conflict, "module `" + fresh->name() + "` is not at the expected generation"));
-    if (auto allowed = check_swap(lease); !allowed) return refuse(allowed.error());
-    forget_compared(lease);
-    const CopyPtr next = lease.parts.front().copy;
-    unlink(fresh);
-    unlink(entry);
-    entry->from_root = entry->from_root && entry->found.path == fresh->found.path;
-    entry->found.path = fresh->found.path;
-    entry->found.header = fresh->found.header;
-    entry->failure.reset();
-    entry->known_slot_bytes = next->slot_bytes;
-    entry->copy = next;
-    next->aliases.push_back(entry.get());
-    if (core->settings.modules.trust_manifests == "always") {
-        entry->found.manifest = fresh->found.manifest;
-        send_rules();
-    }
-    lease.parts.front().name = entry;
-    if (core->metrics) core->metrics->swapped();
-    return {};
 }
 
 }  // namespace attune

@@ -1,11 +1,14 @@
 #include "actors/executor.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace attune {
 
 bool ExecutorState::step() {
     take_in();
+    go_on_installing();
     if (core->health->alarm) {
         // No token more from damaged weights: `served` would call them the base's. repair() goes on from here; what
         // comes meanwhile stays in the inbox, whose bell is silent as long as nobody parks.
@@ -14,9 +17,11 @@ bool ExecutorState::step() {
         return false;
     }
     if (!core->engine->has_work()) {
+        core->health->busy = false;
         report_ended_sinks();
         return !core->inbox->park();
     }
+    core->health->busy = true;
     run_step();
     return true;
 }
@@ -30,6 +35,7 @@ void ExecutorState::take_in() {
         if (!sink) sink = std::make_shared<OnceSink>(job->sink);
         job->sink = sink;
         running_[id] = sink;
+        core->prompt_load.taken(job->priority, static_cast<std::int64_t>(job->prompt.size()));
         try {
             core->engine->add(std::move(job));
         } catch (...) {
@@ -43,6 +49,7 @@ void ExecutorState::run_step() {
     try {
         const StepReport step = core->engine->step();
         faults_ = 0;
+        step_seconds_ = step.seconds;
         if (!step.fault.empty()) {
             log(LogLevel::error, "a step failed and ended its requests: " + step.fault);
             if (core->metrics) core->metrics->step_failed();
@@ -52,7 +59,10 @@ void ExecutorState::run_step() {
             ids.push_back(ended.id);
             if (core->metrics) core->metrics->ended(ended);
         }
-        if (core->metrics) core->metrics->step(step, core->engine->stats());
+        EngineStats stats = core->engine->stats();
+        if (core->metrics) core->metrics->step(step, stats);
+        tell_stats(std::move(stats));
+        settle_parked(step);  // before the router hears of ends: a release comes after its park
         report(std::move(ids));
         if (!step.not_merged.empty()) log(LogLevel::warn, "served row by row: " + step.not_merged);
         if (step.damage) {
@@ -65,6 +75,44 @@ void ExecutorState::run_step() {
         end_all(make_error(Errc::internal, "the engine met an unforeseen fault"));
         if (++faults_ >= kFaultsInARow) self->quit(caf::exit_reason::unhandled_exception);
     }
+}
+
+void ExecutorState::tell_stats(EngineStats stats) {
+    core->prompt_load.measured(std::move(stats.prompts), stats.prompt_rows_per_second);
+    if (stats.merged_slots == merged_) return;
+    merged_ = std::move(stats.merged_slots);
+    self->send(peers->cache_manager, merged_atom_v, Slots{merged_});
+}
+
+void ExecutorState::settle_parked(const StepReport& step) {
+    for (const RequestId id : step.parked) self->send(peers->cache_manager, park_atom_v, id);
+    for (const RequestId id : step.wanted)
+        self->request(peers->cache_manager, caf::infinite, resume_atom_v, id)
+            .then([this, id](const JobModules& modules) { resume(id, modules); },
+                  [this, id](const caf::error& error) { give_up(id, from_caf(error)); });
+}
+
+void ExecutorState::resume(RequestId id, const JobModules& modules) {
+    if (!running_.contains(id)) return;  // its release is on the way
+    try {
+        core->engine->resume(id, modules.list);
+        wake();
+    } catch (...) {
+        give_up(id, make_error(Errc::internal, "going on met an unforeseen fault"));
+    }
+}
+
+/// A preempted request whose modules could not come back.
+void ExecutorState::give_up(RequestId id, const Error& error) {
+    const auto found = running_.find(id);
+    if (found == running_.end()) return;
+    found->second->fail(error);
+    try {
+        core->engine->cancel(id);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): it has ended for its client
+    }
+    report({id});
+    wake();
 }
 
 void ExecutorState::end_all(const Error& error) {
@@ -93,7 +141,9 @@ void ExecutorState::cancel(RequestId id) {
     }
     sink->fail(make_error(Errc::cancelled, "cancelled"));  // unless the engine has told it
     report({id});
-    if (core->metrics) core->metrics->step({}, core->engine->stats());
+    EngineStats stats = core->engine->stats();
+    if (core->metrics) core->metrics->step({}, stats);
+    tell_stats(std::move(stats));
 }
 
 void ExecutorState::switch_modules(RequestId id, const JobModules& modules) {
@@ -117,13 +167,33 @@ void ExecutorState::keep_answer(RequestId id) {
 }
 
 caf::result<SlotId> ExecutorState::install(const ModulePtr& module) {
-    try {
-        auto slot = core->engine->install(module);
-        if (slot) return *slot;
-        return to_caf(slot.error());
-    } catch (...) {
-        return to_caf(
-            make_error(Errc::internal, "installing module `" + module->id.name + "` met an unforeseen fault"));
+    auto slot = self->make_response_promise<SlotId>();
+    installs_.push_back({module, slot});
+    go_on_installing();
+    return slot;
+}
+
+void ExecutorState::go_on_installing() {
+    constexpr double kLeastSeconds = 0.001;
+    double left = std::max(kLeastSeconds, kInstallShare * step_seconds_);
+    const bool alone = !core->engine->has_work() || core->health->alarm;
+    while (!installs_.empty() && left > 0) {
+        const ModulePtr module = installs_.front().module;
+        Result<std::optional<SlotId>> done =
+            make_error(Errc::internal, "installing module `" + module->id.name + "` met an unforeseen fault");
+        const TimePoint begin = core->now();
+        try {
+            done = core->engine->install_some(module, alone ? std::numeric_limits<double>::infinity() : left);
+        } catch (...) {  // NOLINT(bugprone-empty-catch): `done` says it
+        }
+        if (done && !*done) return;  // the rest after the next step
+        if (!alone) left -= milliseconds_between(begin, core->now()) / 1000;
+        auto slot = std::move(installs_.front().slot);
+        installs_.pop_front();
+        if (done)
+            slot.deliver(**done);
+        else
+            slot.deliver(to_caf(done.error()));
     }
 }
 

@@ -14,6 +14,7 @@ struct Health {
     std::atomic<bool> draining{false};
     std::atomic<bool> alarm{false};          ///< the base is damaged: nobody is served before it is restored
     std::atomic<bool> beyond_repair{false};  ///< with `alarm`: its source does not give what was loaded any more
+    std::atomic<bool> busy{false};           ///< steps are computed one after another
     std::atomic<bool> lost{false};           ///< an actor that cannot be restarted is gone
 
     bool ready(std::string* why) const {

@@ -41,7 +41,8 @@ CorePtr make_core(const Settings& settings, HouseParts& parts) {
     core->prepare.kv_positions = stats.total_blocks * kBlockTokens;
     core->prepare.limits = settings.limits;
 
-    core->files = module_files(settings, shape, core->info.base_id, parts.tokenizer, core->engine->base_values());
+    core->files = module_files(settings, shape, core->info.base_id, parts.tokenizer, core->engine->base_values(),
+                               [health = core->health] { return health->busy.load(); });
     core->slot_bytes = [engine = core->engine.get()](const Module& module) { return engine->slot_bytes(module); };
     core->routes = std::move(parts.routes);
     core->memory_pressure = memory_pressure;

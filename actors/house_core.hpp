@@ -4,6 +4,7 @@
 #include "actors/metrics.hpp"
 #include "actors/module_files.hpp"
 #include "actors/prepare.hpp"
+#include "actors/prompt_load.hpp"
 #include "attune/clock.hpp"
 #include "attune/inbox.hpp"
 #include "attune/settings.hpp"
@@ -31,6 +32,7 @@ struct HouseCore {
     std::shared_ptr<Metrics> metrics;
     std::shared_ptr<Health> health = std::make_shared<Health>();
     std::shared_ptr<Inbox<JobPtr>> inbox;
+    PromptLoad prompt_load;
     std::function<void()> on_seeded;  ///< called once, when the first scan is in; may be null
     bool detached = true;             ///< false under the test coordinator
 };

@@ -63,7 +63,12 @@ using CacheManagerActor = caf::typed_actor<
     // Whether that lease could be had now; an error says why not.
     caf::replies_to<check_atom, LeaseAsk>::with<caf::ok_atom>,
     // The request needs its modules no longer. True: what was being loaded for it is loaded all the same.
-    caf::reacts_to<release_atom, RequestId, bool>, caf::reacts_to<list_atom, Caller, ListReply>,
+    caf::reacts_to<release_atom, RequestId, bool>,
+    // From the executor: the request was preempted and needs its slots no longer; it goes on and needs them again, all
+    // at once.
+    caf::reacts_to<park_atom, RequestId>, caf::replies_to<resume_atom, RequestId>::with<JobModules>,
+    // From the executor: these slots' modules, and no others, lie in the base's weights.
+    caf::reacts_to<merged_atom, Slots>, caf::reacts_to<list_atom, Caller, ListReply>,
     caf::reacts_to<load_atom, LoadOrder>, caf::reacts_to<order_atom, NamedOrderPtr>,
     // From the trigger.
     caf::reacts_to<prefetch_atom, Names>, caf::reacts_to<unload_atom, Names>, caf::reacts_to<usage_atom>,

@@ -67,6 +67,10 @@ struct JobModules {
     std::vector<JobModule> list;
 };
 
+struct Slots {
+    std::vector<SlotId> list;
+};
+
 struct Names {
     std::vector<std::string> list;
 };
@@ -150,6 +154,7 @@ CAF_ADD_TYPE_ID(attune, (attune::EndedBatch))
 CAF_ADD_TYPE_ID(attune, (attune::Damage))
 CAF_ADD_TYPE_ID(attune, (attune::JobModules))
 CAF_ADD_TYPE_ID(attune, (attune::Names))
+CAF_ADD_TYPE_ID(attune, (attune::Slots))
 CAF_ADD_TYPE_ID(attune, (attune::ModulePtr))
 CAF_ADD_TYPE_ID(attune, (attune::LoadOrder))
 CAF_ADD_TYPE_ID(attune, (attune::NamedOrderPtr))
@@ -210,6 +215,9 @@ CAF_ADD_ATOM(attune, attune, try_atom, "try")
 CAF_ADD_ATOM(attune, attune, check_atom, "check")
 CAF_ADD_ATOM(attune, attune, greet_atom, "greet")
 CAF_ADD_ATOM(attune, attune, learn_atom, "learn")
+CAF_ADD_ATOM(attune, attune, park_atom, "park")
+CAF_ADD_ATOM(attune, attune, resume_atom, "resume")
+CAF_ADD_ATOM(attune, attune, merged_atom, "merged")
 
 CAF_END_TYPE_ID_BLOCK(attune)
 
@@ -224,6 +232,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::EndedBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::Damage)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::JobModules)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::Names)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::Slots)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::ModulePtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::LoadOrder)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(attune::NamedOrderPtr)

@@ -79,6 +79,8 @@ struct Metrics::State {
     Gauge& kv_usage = gauge("vllm:kv_cache_usage_perc", "KV blocks in use, 0 to 1.");
     Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens computed.");
     Counter& generation_tokens = counter("vllm:generation_tokens_total", "Tokens generated.");
+    Counter& held_steps = counter("attune_steps_held_total",
+                                  "Steps that read less of prompts than they could, for scheduler.slo_itl_ms.");
     Counter& preemptions = counter("vllm:num_preemptions_total", "Sequences put back to free KV blocks.");
     Counter& prefix_queries =
         counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
@@ -190,6 +192,7 @@ void Metrics::step(const StepReport& report, const EngineStats& stats) {
     state_->restores.Increment(report.restores);
     state_->switch_seconds.Increment(report.switch_seconds);
     state_->base_merged.Set(stats.merged ? 1 : 0);
+    if (report.prompts_held) state_->held_steps.Increment();
     if (report.preempted > 0) state_->preemptions.Increment(report.preempted);
     if (report.prefix_queries > 0) state_->prefix_queries.Increment(report.prefix_queries);
     if (report.prefix_hits > 0) state_->prefix_hits.Increment(report.prefix_hits);

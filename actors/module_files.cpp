@@ -1,5 +1,6 @@
 #include "actors/module_files.hpp"
 
+#include "actors/load_pace.hpp"
 #include "actors/module_template.hpp"
 #include "actors/names.hpp"
 
@@ -23,7 +24,8 @@ bool is_below(const fs::path& path, const fs::path& root) {
 class Disk {
 public:
     Disk(const Settings& settings, ModelShape base, std::string base_id,
-         const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const BaseValues> base_values)
+         const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const BaseValues> base_values,
+         std::function<bool()> is_busy)
         : roots_(settings.modules.roots),
           trust_roots_(settings.modules.trust_manifests != "never"),
           trust_orders_(settings.modules.trust_manifests == "always"),
@@ -34,6 +36,11 @@ public:
         limits_.make_template = template_maker(tokenizer);
         limits_.make_tokenizer = tokenizer_maker(tokenizer);
         limits_.base_values = std::move(base_values);
+        if (!is_busy) return;
+        // Half of the time a load may take is left for its work.
+        const auto most_rest = std::chrono::duration_cast<LoadPace::Duration>(
+            std::chrono::duration<double>(settings.modules.load_timeout_s / 2));
+        limits_.make_pace = [is_busy = std::move(is_busy), most_rest] { return LoadPace(is_busy, most_rest); };
     }
 
     ScanResult scan() const {
@@ -143,8 +150,10 @@ private:
 }  // namespace
 
 ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id,
-                         std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const BaseValues> base_values) {
-    auto disk = std::make_shared<const Disk>(settings, base, base_id, tokenizer, std::move(base_values));
+                         std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const BaseValues> base_values,
+                         std::function<bool()> is_busy) {
+    auto disk =
+        std::make_shared<const Disk>(settings, base, base_id, tokenizer, std::move(base_values), std::move(is_busy));
     return ModuleFiles{
         [disk] { return disk->scan(); },
         [disk](const std::string& name, const std::string& path) { return disk->resolve(name, path); },

@@ -45,10 +45,12 @@ struct ModuleFiles {
 };
 
 /// The real ones. `tokenizer` null: modules with a template or tokenizer of their own are refused. `base_values` null:
-/// so are those that are built from the base's weights.
+/// so are those that are built from the base's weights. `is_busy`: the engine computes, so that large loads take their
+/// time; null: they never do.
 ModuleFiles module_files(const Settings& settings, const ModelShape& base, const std::string& base_id,
                          std::shared_ptr<const Tokenizer> tokenizer = nullptr,
-                         std::shared_ptr<const BaseValues> base_values = nullptr);
+                         std::shared_ptr<const BaseValues> base_values = nullptr,
+                         std::function<bool()> is_busy = nullptr);
 
 struct LoaderTask {
     enum class Kind : std::uint8_t { scan, resolve, load } kind = Kind::load;

@@ -107,6 +107,7 @@ struct Lease {
         placing,     ///< all in host memory; waits for slot bytes of its whole set
         installing,  ///< the executor has it
         ready,
+        parked,  ///< its request was preempted: it holds host bytes only, until resume_atom
         over,
     };
     struct Part {
@@ -131,6 +132,8 @@ struct Lease {
     TimePoint since{};
     std::int64_t retry_after = -1;  ///< not before a release later than this one (the arena had no place)
     bool afresh = false;            ///< the arena was in pieces and the set left it once, to be placed together
+    /// The executor waits for it to be resident again.
+    std::optional<caf::typed_response_promise<JobModules>> resumes = {};
     std::vector<OnceReplyPtr<ModuleStatus>> replies;  ///< orders that asked for the same thing
 
     /// load_lora_adapter: the name appears, or moves, once the module is checked whole.

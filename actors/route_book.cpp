@@ -18,10 +18,20 @@ void RouteBook::take(const RoutesNews& news, std::int64_t now) {
         last_read_ = *news.rules;
         last_error_.clear();
     }
-    rules_ = *news.rules;
+    rules_ = with_what_was_learned(*news.rules);
     source_ = news.from_file ? "file" : "request";
     since_ = now;
     rebuild();
+}
+
+/// A classifier that learns goes on from where it is while its file stays what it was.
+RouteSetPtr RouteBook::with_what_was_learned(const RouteSetPtr& next) const {
+    const auto& before = rules_->compiled.classifier;
+    const auto& after = next->compiled.classifier;
+    if (!before || !after || after->checksum() == 0 || before->checksum() != after->checksum()) return next;
+    auto kept = std::make_shared<RouteSet>(*next);
+    kept->compiled.classifier = before;
+    return kept;
 }
 
 void RouteBook::set_manifest_rules(const Rules& rules) {

@@ -33,6 +33,7 @@ public:
 
 private:
     void rebuild();
+    RouteSetPtr with_what_was_learned(const RouteSetPtr& next) const;
 
     RouteSetPtr rules_ = std::make_shared<const RouteSet>();
     RouteSetPtr last_read_;  ///< what the file said, also while a request's rules are in force

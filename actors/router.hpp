@@ -14,7 +14,9 @@ namespace attune {
 /// A request between admission and its last event.
 struct Flight {
     SubmissionPtr submission;
-    std::shared_ptr<PrepareTask> task;  ///< holds the prompt's text until it is known which template writes it
+    std::shared_ptr<PrepareTask> task;   ///< holds the prompt's text until it is known which template writes it
+    std::shared_ptr<PrepareTask> spare;  ///< the text once more, while another rule may follow on a load that fails
+    int asked = 0;                       ///< preparers, so that an answer which is out of date is known
     std::shared_ptr<std::atomic<bool>> cancelled;  ///< a preparer skips its work when set
     RouteDecision route;
     std::vector<WeightedModule> modules;   ///< empty: the base
@@ -43,7 +45,7 @@ struct RouterState {
 
     void submit(const SubmissionPtr& submission);
     void cancel(RequestId id);
-    void prepared(RequestId id, const Prepared& prompt);
+    void prepared(RequestId id, int asked, const Prepared& prompt);
     void lease_news(RequestId id, LeaseNews news);
     void ended(const std::vector<RequestId>& ids);
     void switched(RequestId id, bool done);
@@ -66,11 +68,13 @@ struct RouterState {
 
 private:
     Result<void> admit(const GenerationRequest& request) const;
+    /// scheduler.slo_ttft_ms: can the prompts ahead of one of so many tokens be read in time?
+    Result<void> check_first_token(const GenerationRequest& request, std::int64_t prompt_tokens) const;
     /// From `model` and `attune.modules`; false: the rules decide.
     Result<bool> decide(Flight& flight) const;
     Result<void> check_modules(const std::vector<WeightedModule>& modules) const;
     /// Asks a preparer: for the rules' choice, or for the prompt.
-    void ask_preparer(RequestId id, const PrepareTaskPtr& task);
+    void ask_preparer(RequestId id, Flight& flight, const PrepareTaskPtr& task);
     /// The modules are decided.
     void routed(RequestId id, Flight& flight);
     void begin_prepare(RequestId id, Flight& flight, PromptText text);
@@ -84,7 +88,8 @@ private:
     void dispatch(RequestId id, Flight& flight, std::vector<JobModule> modules, ColdWord cold);
     void keep_answer(RequestId id, Flight& flight);
     void release(RequestId id, Flight& flight, bool keep_loading);
-    void end(RequestId id, const Error& error);
+    /// `reason`: for the metrics; null: the error's.
+    void end(RequestId id, const Error& error, const char* reason = nullptr);
     void forget(RequestId id);
     /// The rules' choice could not be had: asks for the next one. False: there is none, the request ends.
     bool try_next_rule(RequestId id, Flight& flight, const Error& why);

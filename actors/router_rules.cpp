@@ -93,14 +93,18 @@ void RouterState::take_choice(Flight& flight, const RouteChoice& choice) const {
 }
 
 bool RouterState::try_next_rule(RequestId id, Flight& flight, const Error& why) {
-    // Once the prompt was written for these modules, their failure is the request's.
+    if (!flight.task) flight.task = flight.spare;
+    // Once the prompt was written for these modules and its text is gone, their failure is the request's.
     if (!flight.choice || !flight.task || !is_passed_over(why.code) || flight.passed_over.size() >= kPassedOver)
         return false;
     flight.passed_over.push_back(*flight.choice);
     flight.routed = false;
     flight.lease.reset();
+    flight.prompt.reset();
+    flight.spare.reset();
+    flight.task->routes = book_.table();
     flight.task->passed_over = flight.passed_over;
-    ask_preparer(id, flight.task);
+    ask_preparer(id, flight, flight.task);
     return true;
 }
 

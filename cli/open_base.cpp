@@ -30,6 +30,7 @@ EngineOptions engine_options(const Settings& settings, std::vector<TokenId> end_
     options.apply = settings.scheduler.apply;
     options.drain_ms = settings.scheduler.drain_ms;
     options.restore_from = settings.modules.restore_from;
+    options.slo_itl_ms = settings.scheduler.slo_itl_ms;
     options.threads = settings.model.threads;
     options.end_tokens = std::move(end_tokens);
     return options;
@@ -53,7 +54,7 @@ std::string base_id(const Settings& settings) {
     return folder.filename().string();
 }
 
-Result<OpenedBase> open_base(const Settings& settings) {
+Result<OpenedBase> open_base(const Settings& settings, bool park_preempted) {
     const std::filesystem::path& model = settings.model.path;
     const TimePoint begin = steady_now();
     log(LogLevel::info, "reading model " + base_id(settings));
@@ -71,7 +72,9 @@ Result<OpenedBase> open_base(const Settings& settings) {
     }
     auto end_tokens = read_end_tokens(model);
     if (!end_tokens) return end_tokens.error();
-    auto engine = Engine::open(engine_options(settings, std::move(*end_tokens)), base.tokenizer);
+    EngineOptions options = engine_options(settings, std::move(*end_tokens));
+    options.park_preempted = park_preempted;
+    auto engine = Engine::open(options, base.tokenizer);
     if (!engine) return engine.error();
     base.engine = std::move(*engine);
     log(LogLevel::info, "model ready in " + seconds_since(begin) + ": " + base.engine->shape().model_type + ", " +

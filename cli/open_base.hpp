@@ -17,8 +17,9 @@ struct OpenedBase {
     std::shared_ptr<const ChatTemplate> chat_template;  ///< null: it has none
 };
 
-/// Reads the model of settings.model.path. Takes seconds to minutes; logs where it is.
-Result<OpenedBase> open_base(const Settings& settings);
+/// Reads the model of settings.model.path. Takes seconds to minutes; logs where it is. `park_preempted`: for a House,
+/// which brings the modules of preempted requests back.
+Result<OpenedBase> open_base(const Settings& settings, bool park_preempted = false);
 
 /// settings.model.id, or the name of the folder, or of the GGUF file without its ending.
 std::string base_id(const Settings& settings);

@@ -97,7 +97,7 @@ RouteSource route_source(const std::filesystem::path& file) {
 /// Everything but the door.
 Result<std::unique_ptr<House>> start_house(const Settings& settings) {
     try {
-        auto base = open_base(settings);
+        auto base = open_base(settings, /*park_preempted=*/true);
         if (!base) return base.error();
         HouseParts parts;
         parts.engine = std::move(base->engine);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -66,7 +67,10 @@ void EngineImpl::run_step(StepReport& report) {
     step_requests_.clear();
     if (!settle_apply(report)) return;
     const TimePoint begin = options_.now();
-    const StepPlan& plan = scheduler_.plan(who_may_run());
+    const bool prompts_wait = scheduler_.waiting() > 0;
+    const StepPlan& plan = scheduler_.plan(who_may_run(), prompt_rows());
+    report.prompts_held = plan.prompts_held;
+    note_parked(plan, report);
     for (const ScheduledRows& rows : plan.rows) step_requests_.insert(rows.sequence->request());
     report.preempted = static_cast<int>(plan.preempted.size());
     if (!plan.copies.empty()) kv_.copy(pairs_of(plan.copies));
@@ -80,7 +84,43 @@ void EngineImpl::run_step(StepReport& report) {
     ATTUNE_ASSERT(logit_rows_.size() == batch_.logit_rows.size());
     for (const ScheduledRows& rows : plan.rows) rows.sequence->advance(rows.rows);
     read_logits(hidden, report);
-    apply_.stepped(report.rows, report.prompt_rows == 0, milliseconds_between(begin, options_.now()) / 1000);
+    const double seconds = milliseconds_between(begin, options_.now()) / 1000;
+    apply_.stepped(report.rows, report.prompt_rows == 0, seconds);
+    cost_.stepped(report.rows - report.prompt_rows, report.prompt_rows, seconds);
+    if (prompts_wait || report.prompt_rows > 0) prompt_rate_.stepped(report.prompt_rows + report.prefix_hits, seconds);
+}
+
+/// A step that nobody decodes in may be as long as it likes: only its own prompts wait for it.
+Scheduler::PromptRows EngineImpl::prompt_rows() const {
+    // Measured steps scatter; what is aimed at is a little less than the goal.
+    constexpr double kAim = 0.9;
+    if (options_.slo_itl_ms <= 0) return nullptr;
+    return [this](int decode_rows) {
+        if (decode_rows == 0) return std::numeric_limits<int>::max();
+        return cost_.prompt_rows_within(kAim * options_.slo_itl_ms / 1000, decode_rows);
+    };
+}
+
+/// A request without any block needs no slot either, until it gets blocks again.
+void EngineImpl::note_parked(const StepPlan& plan, StepReport& report) {
+    if (!options_.park_preempted) return;
+    for (const Sequence* sequence : plan.preempted) {
+        RunningJob* running = find(sequence->request());
+        const bool holds_blocks = std::any_of(running->choices.begin(), running->choices.end(),
+                                              [](const auto& choice) { return choice->sequence.has_blocks(); });
+        // A prefix lies in KV blocks and may find none to come back to, so its module stays where it is.
+        const bool has_prefix = sequence->modules().virtual_tokens.prefix != nullptr;
+        if (running->parked || running->job->modules.empty() || holds_blocks || has_prefix) continue;
+        running->parked = true;
+        for (const auto& choice : running->choices) choice->sequence.park();
+        report.parked.push_back(running->id());
+    }
+    for (const Sequence* sequence : plan.wanted) {
+        RunningJob* running = find(sequence->request());
+        if (std::exchange(running->wanted, true)) continue;
+        ++wanted_jobs_;
+        report.wanted.push_back(running->id());
+    }
 }
 
 void EngineImpl::end_overdue() {

@@ -35,8 +35,11 @@ struct EngineOptions {
     std::string apply = "batched";      ///< batched | merged | auto: how modules are put on the base
     std::int64_t drain_ms = 200;        ///< how long a merged set may go on while another request waits
     std::string restore_from = "file";  ///< file | clone: where merged weights come back from
-    int threads = 0;                    ///< 0: all cores
-    std::vector<TokenId> end_tokens;    ///< a sequence ends with any of them; empty: runs to max_tokens
+    double slo_itl_ms = 0;              ///< steps that decode are kept shorter, by fewer rows of prompts; 0: no goal
+    /// A request that loses all its blocks gives its slots back, too (StepReport::parked), and waits for resume().
+    bool park_preempted = false;
+    int threads = 0;                  ///< 0: all cores
+    std::vector<TokenId> end_tokens;  ///< a sequence ends with any of them; empty: runs to max_tokens
     Now now = steady_now;
 };
 
@@ -55,8 +58,11 @@ struct StepReport {
     int prompt_rows = 0;
     int generated = 0;  ///< tokens emitted
     int preempted = 0;
-    int prefix_queries = 0;  ///< prompt tokens looked up in the prefix cache, of requests that started
-    int prefix_hits = 0;     ///< prompt tokens found there, of requests that gave their first token
+    std::vector<RequestId> parked;  ///< preempted whole: none of their modules' slots is needed before resume()
+    std::vector<RequestId> wanted;  ///< parked, and there is room for them now: resume() them
+    bool prompts_held = false;      ///< there was more of prompts to read, but for slo_itl_ms
+    int prefix_queries = 0;         ///< prompt tokens looked up in the prefix cache, of requests that started
+    int prefix_hits = 0;            ///< prompt tokens found there, of requests that gave their first token
     bool work_left = false;
     double seconds = 0;
     std::vector<EndedRequest> ended;
@@ -71,6 +77,12 @@ struct StepReport {
     std::optional<Error> damage;
 };
 
+/// Rows of prompts that are still to be read, of requests of one priority.
+struct PromptRows {
+    int priority = 0;
+    std::int64_t rows = 0;
+};
+
 struct EngineStats {
     int running = 0;  ///< requests with blocks
     int waiting = 0;
@@ -79,8 +91,11 @@ struct EngineStats {
     int total_blocks = 0;
     std::uint64_t slot_bytes = 0;
     std::uint64_t slot_capacity_bytes = 0;
-    std::uint64_t weight_bytes = 0;  ///< copies for restoring included
-    bool merged = false;             ///< a set of modules lies in the base's weights
+    std::uint64_t weight_bytes = 0;     ///< copies for restoring included
+    bool merged = false;                ///< a set of modules lies in the base's weights
+    std::vector<SlotId> merged_slots;   ///< that set
+    std::vector<PromptRows> prompts;    ///< by priority
+    double prompt_rows_per_second = 0;  ///< all in all, lately; 0: not known yet
 };
 
 /// Owns the model, the KV pool, the module slots and all sequences. One thread only (the executor's). Torch-free here;
@@ -106,7 +121,8 @@ public:
     virtual void cancel(RequestId id) = 0;
     /// admit -> schedule -> forward -> sample -> emit.
     virtual StepReport step() = 0;
-    /// True until every job has ended, or waits for its revision, and step() has reported those that ended.
+    /// True until every job has ended, or waits for its revision or for resume(), and step() has reported those that
+    /// ended.
     virtual bool has_work() const = 0;
     /// The job has not ended.
     virtual bool has_job(RequestId id) const = 0;
@@ -114,6 +130,9 @@ public:
     /// Between steps. Nothing changes when they fail. A prefix takes blocks of the KV pool for as long as it is
     /// installed; Errc::no_room when they are not free, or the longest request would no longer fit.
     virtual Result<SlotId> install(const ModulePtr& module) = 0;
+    /// The same for about so long: nothing when there is more to do, to be asked again between later steps. Until it is
+    /// done no other module is installed.
+    virtual Result<std::optional<SlotId>> install_some(const ModulePtr& module, double seconds) = 0;
     virtual void remove(SlotId slot) = 0;
     /// ModuleSlots::prepare_slots, between two steps.
     virtual Result<std::string> prepare_slots(int target_rank, std::string_view when_captured = "error") = 0;
@@ -123,6 +142,9 @@ public:
     /// A job with `revise` makes its whole answer again instead (Revised), also one that had come to its end. False
     /// then keeps what the base makes or made, as stop_waiting() does.
     virtual bool switch_modules(RequestId id, std::vector<JobModule> modules) = 0;
+    /// The modules of a parked request are in these slots now: it goes on where it was. False: it is gone, or ended
+    /// by it.
+    virtual bool resume(RequestId id, std::vector<JobModule> modules) = 0;
     /// The base's answer waits for its revision no longer: it is told as it is when it comes, or came, to its end.
     virtual void stop_waiting(RequestId id) = 0;
 

@@ -67,7 +67,9 @@ ApplyPolicy::Demand EngineImpl::demand() {
                 demand.merged_runs = true;
             }
         }
-        if (first == nullptr) {
+        if (running->parked) {  // what its slots hold now may be another's
+            several = true;
+        } else if (first == nullptr) {
             first = &sequence;
         } else {
             several = several || sequence.modules().list != first->modules().list;

@@ -12,6 +12,7 @@
 #include "engine/schedule/apply_policy.hpp"
 #include "engine/schedule/batch_builder.hpp"
 #include "engine/schedule/scheduler.hpp"
+#include "engine/schedule/step_cost.hpp"
 
 #include <torch/torch.h>
 
@@ -57,15 +58,17 @@ public:
     void add(JobPtr job) override;
     void cancel(RequestId id) override;
     StepReport step() override;
-    bool has_work() const override { return jobs_.size() > waiting_jobs_ || !ended_.empty(); }
+    bool has_work() const override { return jobs_.size() > waiting_jobs_ + wanted_jobs_ || !ended_.empty(); }
     bool has_job(RequestId id) const override { return jobs_.contains(id); }
 
     Result<SlotId> install(const ModulePtr& module) override;
+    Result<std::optional<SlotId>> install_some(const ModulePtr& module, double seconds) override;
     void remove(SlotId slot) override;
     Result<std::string> prepare_slots(int target_rank, std::string_view when_captured) override {
         return slots_.prepare_slots(target_rank, when_captured);
     }
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
+    bool resume(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override;
     Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) override;
     void stop_waiting(RequestId id) override;
@@ -98,6 +101,8 @@ private:
     void draw_token(RunningJob& running, Choice& choice, std::span<const float> logits, StepReport& report);
     void accept_token(RunningJob& running, Choice& choice, Sample sample, StepReport& report);
     void fail_step(const std::string& fault, StepReport& report);
+    Scheduler::PromptRows prompt_rows() const;
+    void note_parked(const StepPlan& plan, StepReport& report);
 
     // engine_apply.cpp: modules merged into the base, and a base that has to be repaired
     /// False when the base is damaged: no step.
@@ -149,6 +154,7 @@ private:
     KvCache kv_;
     ModuleSlots slots_;
     torch::Dtype slot_dtype_;
+    ModulePtr installing_;  // a part of it is in the slots
     BlockPool pool_;
     std::map<SlotId, BlockTable> prefixes_;  ///< their keys and values, held as long as the module is resident
     int prefix_blocks_ = 0;                  ///< of pool_, in prefixes_
@@ -162,6 +168,9 @@ private:
     Sampler sampler_;
     std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;  // dies before pool_, which gets its blocks back
     std::size_t waiting_jobs_ = 0;  // of jobs_: their answer has ended and waits for its revision
+    std::size_t wanted_jobs_ = 0;   ///< of jobs_: parked, and told so
+    StepCost cost_;
+    PromptRate prompt_rate_;
     std::uint64_t arrivals_ = 0;
     Batch batch_;                        // of the current step
     std::vector<LogitRow> logit_rows_;   // of the current step

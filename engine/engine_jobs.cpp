@@ -225,7 +225,7 @@ void EngineImpl::cancel(RequestId id) {
 
 bool EngineImpl::switch_modules(RequestId id, std::vector<JobModule> modules) {
     RunningJob* running = find(id);
-    if (running == nullptr) return false;
+    if (running == nullptr || running->parked) return false;
     if (running->job->revise) return revise(*running, std::move(modules));
     auto acting_now = acting(*running->job, modules);
     if (!acting_now || !check_room(*running->job, *acting_now)) return false;
@@ -235,6 +235,21 @@ bool EngineImpl::switch_modules(RequestId id, std::vector<JobModule> modules) {
     } else {
         apply_switch(*running, std::move(to));
     }
+    return true;
+}
+
+bool EngineImpl::resume(RequestId id, std::vector<JobModule> modules) {
+    RunningJob* running = find(id);
+    if (running == nullptr || !running->parked) return false;
+    auto acting_now = acting(*running->job, modules);
+    if (!acting_now) {
+        fail(*running, std::move(acting_now.error()));
+        return false;
+    }
+    running->parked = false;
+    wanted_jobs_ -= std::exchange(running->wanted, false) ? 1 : 0;
+    running->set_modules(std::move(modules));
+    for (const auto& choice : running->choices) choice->sequence.restart(*acting_now);
     return true;
 }
 
@@ -314,6 +329,7 @@ void EngineImpl::drop_prefix_cache() {
 /// Frees everything the job holds and reports it; the last thing done with it.
 void EngineImpl::leave(RunningJob& running, std::string_view outcome) {
     leave_waiting(running);
+    wanted_jobs_ -= std::exchange(running.wanted, false) ? 1 : 0;
     const Finished finished = running.finished();
     EndedRequest ended;
     ended.id = running.id();

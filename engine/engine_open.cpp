@@ -1,5 +1,6 @@
 // From words and files to an engine: devices, dtypes, threads and the size of the KV pool.
 
+#include "attune/assert.hpp"
 #include "engine/engine_impl.hpp"
 #include "engine/free_memory.hpp"
 #include "engine/kernels/instruction_set.hpp"
@@ -10,6 +11,8 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -92,6 +95,14 @@ Result<int> choose_kv_blocks(const EngineOptions& options, const ModelShape& sha
                               std::to_string(kBlockTokens) + " tokens takes " + std::to_string(block_bytes) + " bytes",
                           "model.kv_bytes");
     return static_cast<int>(std::min<std::uint64_t>(blocks, 1U << 30));
+}
+
+void add_rows(std::vector<PromptRows>& all, int priority, int rows) {
+    const auto known = std::ranges::find(all, priority, &PromptRows::priority);
+    if (known == all.end())
+        all.push_back({priority, rows});
+    else
+        known->rows += rows;
 }
 
 }  // namespace
@@ -186,6 +197,8 @@ EngineStats EngineImpl::stats() const {
         const bool has_blocks = std::any_of(running->choices.begin(), running->choices.end(),
                                             [](const auto& choice) { return choice->sequence.has_blocks(); });
         ++(has_blocks ? stats.running : stats.waiting);
+        if (!running->first_token && !running->waits_after)
+            add_rows(stats.prompts, running->job->priority, running->choices[0]->sequence.pending());
     }
     stats.free_blocks = pool_.free_blocks();
     stats.cached_blocks = pool_.cached_blocks();
@@ -194,24 +207,45 @@ EngineStats EngineImpl::stats() const {
     stats.slot_capacity_bytes = slots_.capacity_bytes();
     stats.weight_bytes = model_->weight_bytes() + merge_.copy_bytes();
     stats.merged = merge_.is_merged();
+    if (const ModuleSet* merged = apply_.merged_set())
+        for (const SlotWeight& one : *merged) stats.merged_slots.push_back(one.slot);
+    stats.prompt_rows_per_second = prompt_rate_.rows_per_second();
     return stats;
 }
 
 std::uint64_t EngineImpl::slot_bytes(const Module& module) const { return slots_.bytes_for(module); }
 
 Result<SlotId> EngineImpl::install(const ModulePtr& module) {
+    auto slot = install_some(module, std::numeric_limits<double>::infinity());
+    if (!slot) return slot.error();
+    return **slot;
+}
+
+Result<std::optional<SlotId>> EngineImpl::install_some(const ModulePtr& module, double seconds) {
     std::optional<SlotId> installed;
     Error error = make_error(Errc::internal, "module \"" + module->id.name + "\" could not be installed");
     try {
         const c10::InferenceMode inference;
-        auto slot = slots_.install(module);
-        if (!slot || !module->prefix) return slot;
-        installed = *slot;
-        auto given = give_prefix(*slot, *module->prefix);
-        if (given) return slot;
+        if (!installing_) {
+            if (auto begun = slots_.begin_install(module); !begun) return begun.error();
+            installing_ = module;
+        }
+        ATTUNE_ASSERT(installing_ == module);
+        const TimePoint begin = options_.now();
+        const std::function<bool()> is_over = [&] {
+            return milliseconds_between(begin, options_.now()) >= seconds * 1000;
+        };
+        installed = slots_.go_on_installing(std::isinf(seconds) ? nullptr : is_over);
+        if (!installed) return installed;
+        installing_ = nullptr;
+        if (!module->prefix) return installed;
+        auto given = give_prefix(*installed, *module->prefix);
+        if (given) return installed;
         error = given.error();
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): `error` says it
     }
+    installing_ = nullptr;
+    slots_.give_up_installing();
     if (installed) remove(*installed);
     return error;
 }

@@ -71,6 +71,8 @@ public:
     std::optional<Switch> waiting_switch;    ///< until the prompt is scored by its first weights
     bool expects_revision = false;           ///< an answer that ends is kept open for it
     std::optional<std::string> waits_after;  ///< its outcome, when its answer has ended and waits for its revision
+    bool parked = false;                     ///< its modules may have left their slots
+    bool wanted = false;                     ///< parked, and they were asked for
     std::vector<ModuleOverlap> overlaps;     ///< of the modules that act now
 
     TimePoint received;

@@ -94,7 +94,7 @@ void decode_attune(FieldReader& body, const DecodeContext& context, GenerationRe
     request.timeout_ms = attune.integer("timeout_ms", 0, kMaxMilliseconds);
     request.task_id = attune.string("task_id", kTagBytes).value_or("");
     request.tags = decode_tags(attune);
-    request.priority = static_cast<int>(attune.integer("priority", -100, 100).value_or(0));
+    if (const auto priority = attune.integer("priority", -100, 100)) request.priority = static_cast<int>(*priority);
     request.deadline_ms = attune.integer("deadline_ms", 1, kMaxMilliseconds);
     if (!attune.ok()) body.fail("attune", attune.error().message);
     const bool model_is_module = request.model != context.info.base_id && request.model != "auto";
@@ -159,6 +159,8 @@ GenerationRequest decode_common(FieldReader& fields, const DecodeContext& contex
     decode_stream_options(fields, context, request);
     generation.streamed = request.stream;
     generation.sampling = decode_sampling(fields, context);
+    // vLLM's, where lower is earlier; `attune.priority`, where higher is, counts when both are there.
+    generation.priority = -static_cast<int>(fields.integer("priority", -kMaxInt, kMaxInt).value_or(0));
     decode_attune(fields, context, generation, unknown);
     generation.user = fields.string("user", kTagBytes).value_or("");
     if (const auto salt = fields.string("cache_salt", kTagBytes)) {

@@ -254,7 +254,7 @@ Result<ModulePtr> read_module(const std::string& name, Package& package, const M
         parts[package.manifest->state->path] = [&](GenerationHash& hash) {
             return read_state_file(package, base, hash, state);
         };
-    GenerationHash hash;
+    GenerationHash hash(limits.make_pace ? limits.make_pace() : nullptr);
     for (const auto& [path, read] : parts)
         if (auto done = read(hash); !done) return done.error();
     if (auto rows = check_token_rows(tokens->added, adapter, base.vocab_size); !rows) return rows.error();

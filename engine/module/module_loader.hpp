@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ struct ModuleLimits {
     /// refused.
     std::shared_ptr<const BaseValues> base_values = {};
     bool swap_facts = false;  ///< Module::swap is wanted
+    /// Called for each load: what it makes is told after every piece of a file how many bytes that was, and may take
+    /// its time. Null: loads do not pause.
+    std::function<std::function<void(std::uint64_t bytes)>()> make_pace = {};
 };
 
 /// What the settings allow a module to be. `roots` stays empty: whoever has roots adds them.

@@ -82,9 +82,8 @@ void ModuleSlots::Impl::fill(const SlotArray& array) {
     place.copy_((array.form == ArrayForm::panels ? host.t() : host).reshape({-1}));
 }
 
-void ModuleSlots::Impl::fill_all(const SlotContent& content) {
+void ModuleSlots::Impl::fill_some(std::span<const SlotArray> arrays) {
     const torch::NoGradGuard no_grad;
-    const std::span<const SlotArray> arrays = content.arrays();
     const auto some = [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) fill(arrays[static_cast<std::size_t>(i)]);
     };
@@ -101,7 +100,13 @@ std::uint64_t ModuleSlots::bytes_needed(const Module& module, torch::Dtype dtype
 }
 
 Result<SlotId> ModuleSlots::install(const ModulePtr& module) {
+    if (auto begun = begin_install(module); !begun) return begun.error();
+    return *go_on_installing(nullptr);
+}
+
+Result<void> ModuleSlots::begin_install(const ModulePtr& module) {
     Impl& impl = *impl_;
+    TORCH_CHECK(!impl.filling, "modules are installed one at a time");
     if (auto good = impl.check(*module); !good) return good.error();
     const ModulePtr stored = impl.stored_form(module);
     auto content = std::make_unique<SlotContent>(*stored);
@@ -110,13 +115,36 @@ Result<SlotId> ModuleSlots::install(const ModulePtr& module) {
                                              std::to_string(content->bytes(impl.element_bytes())) + " slot bytes, " +
                                              std::to_string(capacity_bytes() - used_bytes()) + " of " +
                                              std::to_string(capacity_bytes()) + " are free");
-    impl.fill_all(*content);
+    impl.filling = Impl::Filling{{module, std::move(content), stored}};
+    return {};
+}
+
+std::optional<SlotId> ModuleSlots::go_on_installing(const std::function<bool()>& enough) {
+    constexpr std::size_t kPieceBytes = 1u << 20;
+    Impl& impl = *impl_;
+    Impl::Filling& filling = *impl.filling;
+    const std::span<const SlotArray> arrays = filling.slot.content->arrays();
+    while (filling.next < arrays.size()) {
+        std::size_t end = enough ? filling.next : arrays.size();
+        for (std::size_t bytes = 0; end < arrays.size() && bytes < kPieceBytes; ++end)
+            bytes += arrays[end].bytes(impl.element_bytes());
+        impl.fill_some(arrays.subspan(filling.next, end - filling.next));
+        filling.next = end;
+        if (end < arrays.size() && enough()) return std::nullopt;
+    }
     const auto empty =
         std::find_if(impl.slots.begin(), impl.slots.end(), [](const Impl::Slot& slot) { return !slot.module; });
     const auto index = static_cast<std::size_t>(empty - impl.slots.begin());
     if (empty == impl.slots.end()) impl.slots.emplace_back();
-    impl.slots[index] = {module, std::move(content), stored};
+    impl.slots[index] = std::move(filling.slot);
+    impl.filling.reset();
     return SlotId{static_cast<std::int32_t>(index)};
+}
+
+void ModuleSlots::give_up_installing() {
+    if (!impl_->filling) return;
+    impl_->give(*impl_->filling->slot.content);
+    impl_->filling.reset();
 }
 
 void ModuleSlots::remove(SlotId slot) {

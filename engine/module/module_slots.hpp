@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,12 @@ public:
     /// All or nothing; keeps a reference to the module. Errc::no_room when the arena has no place, Errc::invalid_module
     /// for a shape or rank it cannot hold.
     Result<SlotId> install(const ModulePtr& module);
+    /// The same in pieces, for large modules; one at a time. The first reserves all of its place; the second writes
+    /// until all is written, or `enough` (asked after a piece of about a MiB; may be null) says so: then nothing.
+    Result<void> begin_install(const ModulePtr& module);
+    std::optional<SlotId> go_on_installing(const std::function<bool()>& enough);
+    /// Gives the place back; nothing when none was begun.
+    void give_up_installing();
     /// The slot's bytes are free for the next install. The caller guarantees that no sequence uses it.
     void remove(SlotId slot);
 

@@ -35,7 +35,7 @@ struct ModuleSlots::Impl {
     /// The module as these slots hold it.
     ModulePtr stored_form(const ModulePtr& module) const;
     bool must_pad(const Module& module) const;
-    void fill_all(const SlotContent& content);
+    void fill_some(std::span<const SlotArray> arrays);
     std::size_t element_bytes() const { return c10::elementSize(options.dtype); }
     /// False, and nothing taken, when the arena has no place for all of it.
     bool take(SlotContent& content);
@@ -135,6 +135,11 @@ struct ModuleSlots::Impl {
     Arena arena;
     torch::Tensor memory;  // [device_bytes], uint8
     std::vector<Slot> slots;
+    struct Filling {
+        Slot slot;
+        std::size_t next = 0;  ///< of its arrays
+    };
+    std::optional<Filling> filling;  ///< no slot yet
     bool merged_layers = false;
     bool merged_head = false;
     int prepared_rank = 0;  ///< 0: not prepared

@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attune {
@@ -71,13 +73,19 @@ private:
 /// Collects a generation: files in byte order of their path, then the manifest's part.
 class GenerationHash {
 public:
+    /// `pace`: told how many bytes were added, after each piece; may be null.
+    explicit GenerationHash(std::function<void(std::uint64_t bytes)> pace = nullptr) : pace_(std::move(pace)) {}
     /// Files must come in byte order; their bytes follow through update().
     void begin_file(const std::string& relative, std::uint64_t bytes);
-    void update(std::span<const std::byte> bytes) { hash_.update(bytes); }
+    void update(std::span<const std::byte> bytes) {
+        hash_.update(bytes);
+        if (pace_) pace_(bytes.size());
+    }
     std::string finish(const std::string& manifest_json);
 
 private:
     Sha256 hash_;
+    std::function<void(std::uint64_t bytes)> pace_;
 };
 
 }  // namespace attune

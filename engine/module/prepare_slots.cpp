@@ -110,7 +110,7 @@ Result<std::string> ModuleSlots::prepare_slots(int target_rank, std::string_view
         moved.emplace_back(&slot, std::move(padded));
     }
     for (auto& [slot, padded] : moved) {
-        impl.fill_all(*padded.content);
+        impl.fill_some(padded.content->arrays());
         impl.give(*slot->content);
         *slot = std::move(padded);
     }

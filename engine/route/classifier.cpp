@@ -294,6 +294,7 @@ Result<Classifier> Classifier::parse(std::string_view bytes, const std::string& 
     Classifier out(std::move(labels), static_cast<int>(bits));
     out.temperature_ = temperature;
     out.threshold_ = threshold;
+    out.checksum_ = sum;
     for (float& bias : out.biases_)
         if (!in.take(bias) || !std::isfinite(bias)) return refuse("a bias is not finite");
     for (std::size_t bucket = 0; bucket < out.buckets(); ++bucket)

@@ -47,6 +47,8 @@ public:
     double threshold() const { return threshold_; }
     double temperature() const { return temperature_; }
     std::uint64_t updates() const { return *updates_; }
+    /// Of the file it was read from, which tells whether another reading gave the same; 0: from none.
+    std::uint64_t checksum() const { return checksum_; }
     std::size_t buckets() const { return std::size_t{1} << bits_; }
 
     /// Of a comparable text (route_text.hpp).
@@ -67,6 +69,7 @@ public:
 private:
     std::vector<std::string> labels_;
     int bits_ = 0;
+    std::uint64_t checksum_ = 0;
     std::size_t stride_ = 0;  ///< floats of a row: the labels, and zeros up to whole lanes
     double temperature_ = 1;
     double threshold_ = 0.5;

@@ -161,6 +161,7 @@ void Sequence::restart() {
 
 void Sequence::restart(SequenceModules modules) {
     restart();
+    parked_ = false;
     set_modules(std::move(modules));
 }
 

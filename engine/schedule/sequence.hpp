@@ -130,6 +130,13 @@ public:
     /// The same under other modules.
     void restart(SequenceModules modules);
 
+    /// Its modules may leave their slots: it is not to be scheduled before restart(modules).
+    void park() { parked_ = true; }
+    bool is_parked() const { return parked_; }
+    /// Sequences that were admitted before it, though it was their elder, since it had no room.
+    int passed() const { return passed_; }
+    void note_passed(int passed) { passed_ = passed; }
+
     /// Another choice over the same tokens and blocks.
     Sequence fork(int choice) const;
 
@@ -152,6 +159,8 @@ private:
     int prompt_tokens_;
     int computed_ = 0;
     bool decoding_ = false;
+    bool parked_ = false;
+    int passed_ = 0;
     SequenceModules modules_;
     std::optional<int> logits_from_;
     BlockTable blocks_;

@@ -104,3 +104,42 @@ TEST_CASE("nothing passes a sink after its end", "[actors]") {
     CHECK(seen->ok());
     CHECK(seen->text.empty());
 }
+
+TEST_CASE_METHOD(HouseFixture, "a large module is installed in pieces between the steps of those who run",
+                 "[actors][executor]") {
+    disk["root/a"] = FakeSource{"gen-a"};
+    disk["root/b"] = FakeSource{"gen-b"};
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    engine->install_pieces = 5;
+    hold_steps(true);
+    const Seen running = ask("base", 12);
+    const auto tick = [&] {
+        step();
+        run();
+    };
+    while (running->text.empty()) tick();
+    const Seen first = ask("a", 1);
+    const Seen second = ask("b", 1);
+    for (int i = 0; i < 4; ++i) tick();
+    CHECK(running->text.size() >= 3);  // it went on meanwhile
+    CHECK(engine->installs == 0);
+    for (int i = 0; i < 4; ++i) tick();
+    CHECK(engine->installs == 1);
+    CHECK(first->ok());
+    CHECK_FALSE(second->admitted.has_value());
+    hold_steps(false);
+    run();
+    CHECK(running->ok());
+    CHECK(second->ok());
+    CHECK(engine->broken_rules.empty());
+}
+
+TEST_CASE_METHOD(HouseFixture, "beside nobody a large module is installed at once", "[actors][executor]") {
+    disk["root/a"] = FakeSource{"gen-a"};
+    settings.cold.policy = ColdPolicy::wait;
+    start();
+    engine->install_pieces = 1000000;
+    CHECK(ask("a", 1)->ok());
+    CHECK(tier("a") == Tier::resident);
+}

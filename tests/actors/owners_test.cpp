@@ -47,6 +47,21 @@ TEST_CASE_METHOD(OwnersFixture, "an owner's idle modules make room for their nex
     CHECK(ask("free2")->ok());  // modules without an owner have no such limit
 }
 
+TEST_CASE_METHOD(OwnersFixture, "an owner's modules leave in the order that modules.eviction says",
+                 "[actors][owners]") {
+    settings.limits.owner_modules = 2;
+    const bool by_cost = GENERATE(true, false);
+    settings.modules.eviction = by_cost ? "cost" : "lru";
+    start();
+    for (int i = 0; i < 5; ++i) CHECK(ask_as("ann", "a1")->ok());
+    pass(1s);
+    CHECK(ask_as("ann", "a2")->ok());
+    pass(1s);
+    CHECK(ask_as("ann", "a3")->ok());
+    CHECK(tier("a1") == (by_cost ? Tier::resident : Tier::cold));
+    CHECK(tier("a2") == (by_cost ? Tier::cold : Tier::resident));
+}
+
 TEST_CASE_METHOD(OwnersFixture, "over the limit with modules in use is 429, and goes when they do",
                  "[actors][owners]") {
     settings.limits.owner_modules = 1;

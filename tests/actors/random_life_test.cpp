@@ -65,6 +65,7 @@ private:
     void ask_something();
     void change_disk();
     void order_something();
+    void preempt_somebody();
 
     std::mt19937 random_;
     int made_ = 0;
@@ -136,6 +137,17 @@ void RandomLife::order_something() {
     run();
 }
 
+/// Steps are held from then on, so that some are in the engine to be chosen from.
+void RandomLife::preempt_somebody() {
+    hold_steps(true);
+    for (int i = 0; i < 3; ++i) ask_something();
+    for (int i = 0; i < 4; ++i) step();
+    const auto ids = engine->computing();
+    const int steps_out = below(4);
+    for (const RequestId id : ids)
+        if (chance(50)) engine->preempt(id, steps_out);
+}
+
 void RandomLife::one_operation() {
     const int kind = below(100);
     if (kind < 40) {
@@ -145,7 +157,10 @@ void RandomLife::one_operation() {
         last = "cancel";
         gateway->cancel(asked_[static_cast<std::size_t>(below(static_cast<int>(asked_.size())))].id);
         run();
-    } else if (kind < 62) {
+    } else if (kind < 54) {
+        last = "preempt";
+        preempt_somebody();
+    } else if (kind < 64) {
         last = "step";
         step();
     } else if (kind < 72) {
@@ -238,6 +253,7 @@ void RandomLife::let_all_end() {
     REQUIRE(state.line.empty());
     REQUIRE(state.loads.empty());
     REQUIRE(engine->running() == 0);
+    REQUIRE(engine->resumes > 0);
     for (const auto& [generation, copy] : state.copies) REQUIRE((copy->leases == 0 && copy->users == 0));
     REQUIRE(*live_bytes == state.host_used);
     for (const Asked& one : asked_) {

@@ -298,12 +298,35 @@ TEST_CASE_METHOD(RoutingFixture, "when the default's module cannot be had either
     CHECK(engine->steps == 0);
 }
 
-TEST_CASE_METHOD(RoutingFixture, "a module that fails its first load fails the request that waits for it",
+TEST_CASE_METHOD(RoutingFixture, "a module that fails its first load gives way to the next rule", "[actors][routes]") {
+    disk["root/a"].load_error = make_error(Errc::invalid_module, "broken");
+    SECTION("before the prompt is written") {}
+    SECTION("after it") { hold_loads(true); }
+    SECTION("while it is written") {
+        hold_loads(true);
+        hold_prompts(true);
+    }
+    start_with(std::string(kFirst) + kSecond);
+    const Seen seen = say("the contract");
+    hold_loads(false);
+    run();
+    hold_prompts(false);
+    run();
+    REQUIRE(seen->ok());
+    CHECK(seen->admitted->route.modules == std::vector<std::string>{"b"});
+    CHECK(seen->admitted->route.skipped.size() == 1);
+    CHECK(seen->admitted->prompt_tokens == say("the contract")->admitted->prompt_tokens);
+    CHECK(modules_for("the contract") == std::vector<std::string>{"b"});
+}
+
+TEST_CASE_METHOD(RoutingFixture, "a module that was asked for by its name and fails its first load is nobody else's",
                  "[actors][routes]") {
     disk["root/a"].load_error = make_error(Errc::invalid_module, "broken");
     start_with(std::string(kFirst) + kSecond);
-    CHECK(say("the contract")->code() == Errc::invalid_module);
-    CHECK(modules_for("the contract") == std::vector<std::string>{"b"});
+    GenerationRequest wish = request("a");
+    wish.prompt = TextPrompt{"the contract", true};
+    wish.cold = ColdPolicy::wait;
+    CHECK(ask(wish)->code() == Errc::invalid_module);
 }
 
 TEST_CASE_METHOD(RoutingFixture, "a request gets past a bounded number of rules", "[actors][routes]") {
@@ -356,6 +379,14 @@ TEST_CASE_METHOD(RoutingFixture, "explicit choices teach the classifier where th
 
     write("[classifier]\nfile = \"router.bin\"\nthreshold = 0.9\n");
     explicit_choice("a");
-    CHECK(status().classifier->updates == 0);
+    CHECK(status().classifier->updates == 50);  // the same file: what it has learned since stays
     CHECK(status().classifier->threshold == 0.9);
+
+    texts.push_back({"a lease ends", "b"});
+    const auto other = train_classifier(texts, training);
+    REQUIRE(other);
+    folder.write("router.bin", other->classifier.file_bytes());
+    write("[classifier]\nfile = \"router.bin\"\nthreshold = 0.8\n");
+    CHECK(status().classifier->threshold == 0.8);
+    CHECK(status().classifier->updates == 0);
 }

@@ -309,6 +309,17 @@ TEST_CASE("stream options need a stream", "[net][decode]") {
     CHECK_FALSE(fault(chat(R"(,"top_logprobs":3)")).empty());
 }
 
+TEST_CASE("vLLM's priority is ours the other way round, and ours counts where both are", "[net][decode]") {
+    CHECK(completion("")->prompts[0].priority == 0);
+    CHECK(completion(R"(,"priority":7)")->prompts[0].priority == -7);
+    CHECK(completion(R"(,"priority":-7)")->prompts[0].priority == 7);
+    CHECK(completion(R"(,"priority":7,"attune":{"priority":3})")->prompts[0].priority == 3);
+    CHECK(completion(R"(,"priority":7,"attune":{})")->prompts[0].priority == -7);
+    CHECK(completion(R"(,"priority":7)")->unknown_fields.empty());
+    for (const char* bad : {"1.5", "\"1\"", "true", "9223372036854775808", "-2147483648"})
+        CHECK(fault(completion(",\"priority\":" + std::string(bad))).find("priority") != std::string::npos);
+}
+
 TEST_CASE("our own fields travel under attune", "[net][decode]") {
     const auto request = completion(
         R"(,"attune":{"modules":[{"name":"code"},{"name":"法条","weight":-0.5}],"combine":"parallel","cold":"wait",

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ struct EngineHouse {
         int step_tokens = 64;
         std::vector<TokenId> end_tokens = {};
         bool with_tokenizer = true;
+        double slo_itl_ms = 0;
+        bool park_preempted = false;
     };
 
     EngineHouse() : EngineHouse(Size{}) {}
@@ -33,7 +36,9 @@ struct EngineHouse {
         options.step_tokens = size.step_tokens;
         options.module_bytes = 1 << 20;
         options.end_tokens = std::move(size.end_tokens);
-        options.now = [this] { return time; };
+        options.slo_itl_ms = size.slo_itl_ms;
+        options.park_preempted = size.park_preempted;
+        options.now = [this] { return time + std::accumulate(knobs->rows.begin(), knobs->rows.end(), 0) * row_time; };
         std::shared_ptr<const Tokenizer> tokenizer;
         if (size.with_tokenizer)
             tokenizer = std::make_shared<FakeTokenizer>(std::map<TokenId, std::string>{{300, "<end>"}},
@@ -105,6 +110,7 @@ struct EngineHouse {
     }
 
     TimePoint time = TimePoint{} + std::chrono::hours(1);
+    std::chrono::microseconds row_time{0};  ///< what a row of a step takes, beside the millisecond of step()
     std::shared_ptr<FakeModelKnobs> knobs = std::make_shared<FakeModelKnobs>();
     std::unique_ptr<Engine> engine;
     std::vector<EndedRequest> ended;

@@ -1,6 +1,7 @@
 #include "support/fake_engine.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace attune {
@@ -52,6 +53,9 @@ EngineStats FakeEngine::stats() const {
     stats.free_blocks = 256 - stats.running;
     stats.slot_bytes = used_;
     stats.slot_capacity_bytes = capacity_;
+    stats.prompts = prompts;
+    stats.prompt_rows_per_second = prompt_rows_per_second;
+    stats.merged_slots = merged_slots;
     return stats;
 }
 
@@ -77,7 +81,8 @@ void FakeEngine::add(JobPtr job) {
 }
 
 bool FakeEngine::has_work() const {
-    return !ended_.empty() || !std::ranges::all_of(running_, [](const auto& one) { return one.second.waits; });
+    return !ended_.empty() ||
+           !std::ranges::all_of(running_, [](const auto& one) { return one.second.waits || one.second.wanted; });
 }
 
 void FakeEngine::finish(Running& request, FinishReason reason) {
@@ -118,9 +123,10 @@ StepReport FakeEngine::step() {
         report.work_left = has_work();
         return report;
     }
+    settle_preempted(report);
     std::vector<RequestId> done;
     for (auto& [id, request] : running_) {
-        if (request.waits) continue;
+        if (!request.computes()) continue;
         std::vector<AppliedModule> applied;
         std::string text;
         for (const JobModule& module : request.job->modules) {
@@ -170,6 +176,17 @@ Result<SlotId> FakeEngine::install(const ModulePtr& module) {
     return slot;
 }
 
+Result<std::optional<SlotId>> FakeEngine::install_some(const ModulePtr& module, double seconds) {
+    if (installing_ && installing_ != module) broken_rules.push_back("two modules were installed at a time");
+    installing_ = module;
+    if (std::isfinite(seconds) && ++pieces_done_ < install_pieces) return std::optional<SlotId>();
+    installing_ = nullptr;
+    pieces_done_ = 0;
+    auto slot = install(module);
+    if (!slot) return slot.error();
+    return std::optional<SlotId>(*slot);
+}
+
 void FakeEngine::note_owners(const std::vector<JobModule>& modules) {
     for (const JobModule& module : modules)
         owners[module.applied.id.name] = {module.owners.begin(), module.owners.end()};
@@ -178,8 +195,8 @@ void FakeEngine::note_owners(const std::vector<JobModule>& modules) {
 bool FakeEngine::in_use(SlotId slot) const {
     return std::any_of(running_.begin(), running_.end(), [&](const auto& one) {
         const auto& modules = one.second.job->modules;
-        return std::any_of(modules.begin(), modules.end(),
-                           [&](const JobModule& module) { return module.slot == slot; });
+        return !one.second.parked && std::any_of(modules.begin(), modules.end(),
+                                                 [&](const JobModule& module) { return module.slot == slot; });
     });
 }
 
@@ -205,6 +222,7 @@ bool FakeEngine::switch_modules(RequestId id, std::vector<JobModule> modules) {
     ++switches;
     note_owners(modules);
     Running& request = found->second;
+    if (request.parked) broken_rules.push_back("a preempted request was switched");
     std::vector<AppliedModule> applied;
     for (const JobModule& module : modules) applied.push_back(module.applied);
     request.job->modules = std::move(modules);
@@ -215,6 +233,51 @@ bool FakeEngine::switch_modules(RequestId id, std::vector<JobModule> modules) {
     } else {
         request.job->sink->push(Switched{request.made, std::move(applied)});
     }
+    return true;
+}
+
+bool FakeEngine::preempt(RequestId id, int steps_out) {
+    const auto found = running_.find(id);
+    if (found == running_.end() || found->second.job->modules.empty() || !found->second.computes()) return false;
+    found->second.out = steps_out;
+    return true;
+}
+
+std::vector<RequestId> FakeEngine::computing() const {
+    std::vector<RequestId> ids;
+    for (const auto& [id, request] : running_)
+        if (request.computes()) ids.push_back(id);
+    return ids;
+}
+
+void FakeEngine::settle_preempted(StepReport& report) {
+    for (auto& [id, request] : running_) {
+        if (!request.out || request.wanted) continue;
+        if (!request.parked) {
+            request.parked = true;
+            ++report.preempted;
+            report.parked.push_back(id);
+        } else if ((*request.out)-- <= 0) {
+            request.wanted = true;
+            report.wanted.push_back(id);
+        }
+    }
+}
+
+bool FakeEngine::resume(RequestId id, std::vector<JobModule> modules) {
+    const auto found = running_.find(id);
+    if (found == running_.end()) return false;
+    Running& request = found->second;
+    if (!request.wanted) broken_rules.push_back("a request was resumed that was not wanted");
+    const auto same = [](const JobModule& a, const JobModule& b) {
+        return a.applied.id == b.applied.id && a.applied.weight == b.applied.weight;
+    };
+    if (!std::ranges::equal(modules, request.job->modules, same))
+        broken_rules.push_back("a request was resumed with other modules");
+    ++resumes;
+    request.job->modules = std::move(modules);
+    request.out.reset();
+    request.parked = request.wanted = false;
     return true;
 }
 

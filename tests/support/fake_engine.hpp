@@ -60,12 +60,18 @@ public:
     bool has_work() const override;
     bool has_job(RequestId id) const override { return running_.contains(id); }
     Result<SlotId> install(const ModulePtr& module) override;
+    Result<std::optional<SlotId>> install_some(const ModulePtr& module, double seconds) override;
     void remove(SlotId slot) override;
     Result<std::string> prepare_slots(int, std::string_view) override { return std::string(); }
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override { ++cache_drops; }
     Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) override;
     void stop_waiting(RequestId id) override;
+    bool resume(RequestId id, std::vector<JobModule> modules) override;
+    /// The next step takes the request's blocks, and finds room for it again after `steps_out` more. False: it has no
+    /// modules, so nobody would notice.
+    bool preempt(RequestId id, int steps_out = 0);
+    std::vector<RequestId> computing() const;  ///< whom the next step gives a token
 
     // What tests look at and set.
     std::shared_ptr<FakeAudit> fake_audit() const { return audit_; }
@@ -77,10 +83,15 @@ public:
     int removes = 0;
     int switches = 0;
     int cache_drops = 0;
+    int resumes = 0;
+    std::vector<PromptRows> prompts;  ///< these three: what stats() says
+    double prompt_rows_per_second = 0;
+    std::vector<SlotId> merged_slots;
     std::string last_salt;                                ///< of the last job
     std::map<std::string, std::set<std::string>> owners;  ///< by module, of the last job or switch that had it
     std::vector<std::string> broken_rules;                ///< what a caller must never do, and did
     std::function<void()> before_step;                    ///< may throw
+    int install_pieces = 1;                               ///< an install in pieces takes so many
     std::optional<Error> next_install;                    ///< the next install fails with it
     std::function<bool(const Module&)> has_no_place;      ///< an arena in pieces: true for what it has no place for
     std::optional<Error> next_damage;                     ///< the next step computes nothing and reports it
@@ -98,7 +109,12 @@ private:
         bool expects_revision = false;
         bool waits = false;  ///< its answer has ended and expects its revision
         std::vector<ServedEntry> served;
+        std::optional<int> out;  ///< preempted for so many steps more, or about to be
+        bool parked = false;
+        bool wanted = false;
+        bool computes() const { return !waits && !parked; }
     };
+    void settle_preempted(StepReport& report);
     void finish(Running& request, FinishReason reason);
     void note_owners(const std::vector<JobModule>& modules);
     bool in_use(SlotId slot) const;
@@ -108,6 +124,8 @@ private:
     std::uint64_t capacity_;
     std::uint64_t used_ = 0;
     std::int32_t next_slot_ = 0;
+    ModulePtr installing_;
+    int pieces_done_ = 0;
     std::map<RequestId, Running> running_;
     std::map<SlotId, ModulePtr> slots_;
     std::vector<EndedRequest> ended_;

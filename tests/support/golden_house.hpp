@@ -30,6 +30,7 @@ struct GoldenHouse {
         std::string apply = "batched";
         std::int64_t drain_ms = 200;
         std::string restore_from = "file";
+        bool park_preempted = false;
         Now now = steady_now;
     };
 
@@ -50,6 +51,7 @@ struct GoldenHouse {
         options.apply = size.apply;
         options.drain_ms = size.drain_ms;
         options.restore_from = size.restore_from;
+        options.park_preempted = size.park_preempted;
         options.now = size.now;
         if (size.blocks > 0) {
             const auto shape = read_model_shape(options.model);

@@ -139,7 +139,7 @@ TEST_CASE("a crowd in a small pool has the bits that each has alone, whatever is
         std::map<std::pair<std::string, std::size_t>, Bits> expected;
         for (const std::string& name : names)
             for (std::size_t i = 0; i < prompts.size(); ++i) expected[{name, i}] = cold(model, prompts[i], name, 1, 16);
-        GoldenHouse house(model, {.step_tokens = 24, .blocks = 14});
+        GoldenHouse house(model, {.step_tokens = 24, .blocks = 11});
         std::mt19937 random(21);
         int hits = 0;
         std::vector<std::tuple<std::string, std::size_t, std::shared_ptr<RecordingSink>>> asked;

@@ -128,7 +128,7 @@ TEST_CASE("a prompt is admitted only when blocks for all of it are free", "[engi
     house.add({.id = 1, .prompt = 33});
     house.add({.id = 2, .prompt = 20});
     house.add({.id = 3, .prompt = 1});
-    // 3 of 4 blocks are taken; 2 needs two of them and 3 does not overtake it.
+    // 3 of 4 blocks are taken, and one is kept for each that runs.
     CHECK(house.step() == Chosen{{1, 33}});
     CHECK(house.step() == Chosen{{1, 1}});
     house.finish(1);

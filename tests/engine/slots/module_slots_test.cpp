@@ -74,6 +74,40 @@ struct Mixed {
     }
 };
 
+TEST_CASE_METHOD(Mixed, "a module installed in pieces has the bits it has at once, and no slot before",
+                 "[engine][slots]") {
+    for (const bool torch_kernels : {false, true}) {
+        const c10::InferenceMode guard;
+        ModuleSlots::Options options = options_of(torch::kBFloat16, torch_kernels, 32 << 20);
+        options.max_rank = 2000;
+        ModuleSlots at_once(base, options, torch::kCPU);
+        ModuleSlots in_pieces(base, options, torch::kCPU);
+        const ModulePtr module = make_module(base, 2000, 1);
+        const auto whole = at_once.install(module);
+        REQUIRE(whole);
+        const auto enough = [] { return true; };
+        REQUIRE(in_pieces.begin_install(module));
+        CHECK_FALSE(in_pieces.go_on_installing(enough));
+        in_pieces.give_up_installing();
+        CHECK(in_pieces.used_bytes() == 0);
+
+        REQUIRE(in_pieces.begin_install(module));
+        CHECK(in_pieces.used_bytes() == at_once.used_bytes());
+        int pieces = 1;
+        std::optional<SlotId> slot;
+        for (; !(slot = in_pieces.go_on_installing(enough)); ++pieces) CHECK(in_pieces.module(*whole) == nullptr);
+        CHECK(pieces > 3);
+        CHECK(in_pieces.module(*slot) == module.get());
+        torch::manual_seed(3);
+        const auto x = torch::randn({2, base.in_features(Projection::down)});
+        const auto y = torch::randn({2, base.out_features(Projection::down)});
+        const auto rows_of = [](SlotId id) { return batch_of({{{id, 1.0F}}, {{id, 0.5F}}}); };
+        const auto expected_rows = at_once.apply(1, Projection::down, x, y.clone(), *at_once.plan(rows_of(*whole)));
+        CHECK(same_bits(in_pieces.apply(1, Projection::down, x, y.clone(), *in_pieces.plan(rows_of(*slot))),
+                        expected_rows));
+    }
+}
+
 TEST_CASE_METHOD(Mixed, "ranks from 1 to 33 in one batch give each row its own module", "[engine][slots][B11]") {
     for (const bool torch_kernels : {false, true}) {
         const c10::InferenceMode guard;
