@@ -35,22 +35,36 @@ thread_local bool inside_piece = false;
 
 }  // namespace
 
-WorkerPool::WorkerPool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+WorkerPool::WorkerPool(int threads) { start(threads); }
+
+WorkerPool::~WorkerPool() { stop(); }
+
+void WorkerPool::resize(int threads) {
+    const std::lock_guard called(calling_);
+    if (std::max(threads, 1) == threads_.load(std::memory_order_relaxed)) return;
+    stop();
+    start(threads);
 }
 
-WorkerPool::~WorkerPool() {
+void WorkerPool::start(int threads) {
+    stop_.store(false, std::memory_order_relaxed);
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+    threads_.store(std::max(threads, 1), std::memory_order_relaxed);
+}
+
+void WorkerPool::stop() {
     stop_.store(true, std::memory_order_relaxed);
     number_.fetch_add(1, std::memory_order_release);
     number_.notify_all();
     for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
 }
 
 void WorkerPool::run(std::int64_t count, std::int64_t grain, Piece piece, const void* context) {
     if (count <= 0) return;
     const std::int64_t most = std::int64_t{threads()} * kPiecesPerThread;
     const std::int64_t pieces = std::clamp<std::int64_t>(count / std::max<std::int64_t>(grain, 1), 1, most);
-    if (pieces == 1 || workers_.empty() || inside_piece || !calling_.try_lock()) return piece(context, 0, count);
+    if (pieces == 1 || threads() == 1 || inside_piece || !calling_.try_lock()) return piece(context, 0, count);
     const std::lock_guard called(calling_, std::adopt_lock);
     loop_ = Loop{piece, context, count, (count + pieces - 1) / pieces};
     next_.store(0, std::memory_order_relaxed);
@@ -118,38 +132,20 @@ void WorkerPool::await_empty() const {
 
 namespace {
 
-struct SharedPool {
-    std::mutex changing;
-    std::shared_ptr<WorkerPool> pool;
-
-    std::shared_ptr<WorkerPool> get() {
-        const std::scoped_lock lock(changing);
-        if (!pool)
-            pool = std::make_shared<WorkerPool>(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
-        return pool;
-    }
-};
-
-SharedPool& shared_pool() {
-    static SharedPool shared;
-    return shared;
+// One for the life of the process, so that a loop takes no lock and counts no owner to find it.
+WorkerPool& shared_pool() {
+    static WorkerPool pool(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+    return pool;
 }
 
 }  // namespace
 
-void set_worker_threads(int threads) {
-    SharedPool& shared = shared_pool();
-    const std::scoped_lock lock(shared.changing);
-    if (shared.pool && shared.pool->threads() == threads) return;
-    shared.pool = std::make_shared<WorkerPool>(std::max(1, threads));
-}
+void set_worker_threads(int threads) { shared_pool().resize(threads); }
 
-int worker_threads() { return shared_pool().get()->threads(); }
+int worker_threads() { return shared_pool().threads(); }
 
 void run_on_workers(std::int64_t count, std::int64_t grain, WorkerPool::Piece piece, const void* context) {
-    // Held for the loop: another thread may set another number of threads meanwhile.
-    const std::shared_ptr<WorkerPool> pool = shared_pool().get();
-    pool->run(count, grain, piece, context);
+    shared_pool().run(count, grain, piece, context);
 }
 
 }  // namespace attune

@@ -32,7 +32,9 @@ public:
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
 
-    int threads() const { return static_cast<int>(workers_.size()) + 1; }
+    int threads() const { return threads_.load(std::memory_order_relaxed); }
+    /// Waits for a running loop, then there are this many threads, at least 1.
+    void resize(int threads);
 
     /// Runs `piece` over [0, count) in pieces of at least `grain` indices and returns when all are done. What a piece
     /// throws is thrown here, once. A call from within a piece, or while another thread's loop runs, is done alone.
@@ -44,6 +46,8 @@ private:
     static constexpr std::uint32_t kOpen = 1U << 16;
     static constexpr std::uint32_t kNumberShift = 17;
 
+    void start(int threads);
+    void stop();
     void serve();
     bool enter(std::uint32_t number);
     void take_pieces();
@@ -61,6 +65,7 @@ private:
     alignas(64) std::atomic<std::uint32_t> gate_{0};
     alignas(64) std::atomic<std::uint32_t> number_{0};  // of the last loop; workers sleep on it
     std::atomic<bool> stop_{false};
+    std::atomic<int> threads_{1};
     std::mutex calling_;
     std::mutex fault_mutex_;
     std::exception_ptr fault_;
