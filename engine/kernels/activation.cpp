@@ -1,5 +1,7 @@
 #include "engine/kernels/activation.hpp"
 
+#include "engine/kernels/lora.hpp"
+
 #include <cmath>
 #include <numbers>
 
@@ -10,8 +12,7 @@ void activate(Activation activation, float* t, std::size_t count) {
         case Activation::identity:
             return;
         case Activation::tanh:
-            for (std::size_t i = 0; i < count; ++i) t[i] = std::tanh(t[i]);
-            return;
+            return lora_kernels().tanh(t, count);
         case Activation::relu:
             for (std::size_t i = 0; i < count; ++i) t[i] = t[i] < 0 ? 0.0F : t[i];  // NaN stays NaN
             return;

@@ -39,6 +39,10 @@ struct LoraKernels {
     void (*shrink_bf16)(const LoraCall&, float* t);
     void (*expand_f32)(const LoraCall&, const float* t);
     void (*expand_bf16)(const LoraCall&, const float* t);
+    /// y += weight * gain * (base + bias), element by element over n values; bias null: without. base may be y.
+    void (*add_gain)(float* y, const float* gain, float weight, const float* base, const float* bias, int n);
+    /// t[i] = tanh(t[i]), within 2 ulp; each value by itself.
+    void (*tanh)(float* t, std::size_t n);
 };
 
 /// The best set that may_use() allows.

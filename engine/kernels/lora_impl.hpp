@@ -16,6 +16,7 @@ namespace {
 constexpr int kLanes = 16;
 static_assert(kLoraPanelOutputs == kLanes);
 typedef float Floats __attribute__((vector_size(64)));
+typedef std::int32_t Ints __attribute__((vector_size(64)));
 typedef std::uint32_t Words __attribute__((vector_size(64)));
 typedef std::uint16_t Halves __attribute__((vector_size(32)));
 typedef float HalfFloats __attribute__((vector_size(32)));
@@ -91,11 +92,12 @@ constexpr int kShrinkRanks = 2;
 constexpr int kExpandRows = 4;
 constexpr int kExpandPanels = 1;
 #endif
-constexpr std::ptrdiff_t kPrefetchBytes = 2048;
+constexpr std::ptrdiff_t kPrefetchBytes = 8192;
 
 /// t = x A^T for `Rows` rows and `Ranks` ranks.
 template <int Rows, int Ranks, class Element>
 inline void shrink_block(const float* const* x, const Element* a, int in, float* t, std::ptrdiff_t t_stride) {
+    constexpr int kPerLine = 64 / (kLanes * static_cast<int>(sizeof(Element)));
     Floats sums[Rows][Ranks];
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
@@ -108,7 +110,7 @@ inline void shrink_block(const float* const* x, const Element* a, int in, float*
 #pragma GCC unroll 4
         for (int j = 0; j < Ranks; ++j) {
             const Element* from = a + static_cast<std::ptrdiff_t>(j) * in + k;
-            __builtin_prefetch(from + static_cast<std::ptrdiff_t>(Ranks) * in);
+            if ((k / kLanes) % kPerLine == 0) __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
             columns[j] = load(from);
         }
 #pragma GCC unroll 4
@@ -146,10 +148,19 @@ inline void shrink_rows(const float* const* x, const Element* a, int in, int ran
 void sum_shards(const LoraCall& call, float* t) {
     for (int i = 0; i < call.count; ++i, t += call.rank) {
         const float* x = call.x + call.rows[i] * call.x_stride;
-        for (int k = 0; k < call.rank; ++k) t[k] = k < call.in ? x[k] : 0.0F;
-        for (int first = call.rank; first < call.in; first += call.rank) {
-            const int width = call.in - first < call.rank ? call.in - first : call.rank;
-            for (int k = 0; k < width; ++k) t[k] += x[first + k];
+        for (int k = 0; k < call.rank; k += kLanes) {
+            const int lanes = call.rank - k < kLanes ? call.rank - k : kLanes;
+            Floats sum{};
+            int at = k;
+            for (; lanes == kLanes && at + kLanes <= call.in; at += call.rank) sum += load(x + at);
+            for (; at < call.in; at += call.rank) sum += load_part(x + at, call.in - at < lanes ? call.in - at : lanes);
+            if (lanes == kLanes) {
+                store(t + k, sum);
+            } else {
+                float part[kLanes];
+                store(part, sum);
+                for (int j = 0; j < lanes; ++j) t[k + j] = part[j];
+            }
         }
     }
 }
@@ -179,6 +190,7 @@ void shrink(const LoraCall& call, float* t) {
 template <int Rows, int Panels, bool Whole, class Element>
 inline void expand_block(const LoraCall& call, int first, const float* t, const Element* panel, int output) {
     const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.rank) * kLanes;
+    constexpr int kPerLine = 64 / (kLanes * static_cast<int>(sizeof(Element)));
     Floats sums[Rows][Panels];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
@@ -190,7 +202,7 @@ inline void expand_block(const LoraCall& call, int first, const float* t, const 
 #pragma GCC unroll 2
         for (int p = 0; p < Panels; ++p) {
             const Element* from = panel + p * panel_size + static_cast<std::ptrdiff_t>(j) * kLanes;
-            __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
+            if (j % kPerLine == 0) __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
             columns[p] = load(from);
         }
 #pragma GCC unroll 8
@@ -246,10 +258,65 @@ void apply(const LoraCall& call, float* scratch) {
     expand<Element>(call, scratch);
 }
 
+/// Products before sums, unfused: what the same terms give in plain C++.
+void add_gain(float* y, const float* gain, float weight, const float* base, const float* bias, int n) {
+    const int whole = n - n % kLanes;
+    for (int i = 0; i < whole; i += kLanes) {
+        Floats value = load(base + i);
+        if (bias != nullptr) value += load(bias + i);
+        store(y + i, load(y + i) + splat(weight) * load(gain + i) * value);
+    }
+    for (int i = whole; i < n; ++i) {
+        const float value = bias == nullptr ? base[i] : base[i] + bias[i];
+        y[i] += weight * gain[i] * value;
+    }
+}
+
+/// e^x within 2 ulp on [-87, 88]; inputs are clamped to it. Cephes' reduction and polynomial.
+inline Floats exp_lanes(Floats x) {
+    x = x < splat(-87.0F) ? splat(-87.0F) : x;
+    x = x > splat(88.0F) ? splat(88.0F) : x;
+    // Adding and taking away 1.5 * 2^23 rounds to the nearest integer.
+    const Floats magic = splat(12582912.0F);
+    const Floats n = (x * 1.44269504F + magic) - magic;
+    const Floats r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
+    Floats p = multiply_add(splat(1.9875691500e-4F), r, splat(1.3981999507e-3F));
+    p = multiply_add(p, r, splat(8.3334519073e-3F));
+    p = multiply_add(p, r, splat(4.1665795894e-2F));
+    p = multiply_add(p, r, splat(1.6666665459e-1F));
+    p = multiply_add(p, r, splat(5.0000001201e-1F));
+    p = p * (r * r) + r + 1.0F;
+    const Words exponent = (Words)((__builtin_convertvector(n, Ints) + 127) << 23);
+    return p * (Floats)exponent;
+}
+
+/// Cephes: a polynomial near zero, beyond it 1 - 2 / (e^2x + 1).
+inline Floats tanh_lanes(Floats x) {
+    const Floats square = x * x;
+    Floats p = multiply_add(splat(-5.70498872745e-3F), square, splat(2.06390887954e-2F));
+    p = multiply_add(p, square, splat(-5.37397155531e-2F));
+    p = multiply_add(p, square, splat(1.33314422036e-1F));
+    p = multiply_add(p, square, splat(-3.33332819422e-1F));
+    const Floats near = multiply_add(p * square, x, x);
+    const Floats size = x < 0.0F ? -x : x;
+    const Floats far = 1.0F - 2.0F / (exp_lanes(size + size) + 1.0F);
+    const Floats value = size < 0.625F ? near : (x < 0.0F ? -far : far);
+    return x == x ? value : x;  // NaN stays NaN
+}
+
+void tanh_all(float* t, std::size_t n) {
+    const std::size_t whole = n - n % kLanes;
+    for (std::size_t i = 0; i < whole; i += kLanes) store(t + i, tanh_lanes(load(t + i)));
+    if (whole == n) return;
+    float lanes[kLanes];
+    store(lanes, tanh_lanes(load_part(t + whole, static_cast<int>(n - whole))));
+    for (std::size_t i = whole; i < n; ++i) t[i] = lanes[i - whole];
+}
+
 }  // namespace
 
 extern const LoraKernels kLoraKernels;
-const LoraKernels kLoraKernels{ATTUNE_KERNEL_NAME, apply<float>,  apply<Bf16Bits>, shrink<float>,
-                               shrink<Bf16Bits>,   expand<float>, expand<Bf16Bits>};
+const LoraKernels kLoraKernels{ATTUNE_KERNEL_NAME, apply<float>,     apply<Bf16Bits>, shrink<float>, shrink<Bf16Bits>,
+                               expand<float>,      expand<Bf16Bits>, add_gain,        tanh_all};
 
 }  // namespace attune::ATTUNE_KERNEL_SET
