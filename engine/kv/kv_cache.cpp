@@ -41,17 +41,19 @@ std::uint64_t KvCache::bytes_per_block(const ModelShape& shape, torch::Dtype dty
     return elements * torch::elementSize(dtype);
 }
 
-KvStep KvCache::prepare(const Batch& batch) const {
-    KvStep step;
+void KvCache::prepare(const Batch& batch, KvStep& step) const {
     step.positions = batch.positions;
     step.first_block.resize(batch.tokens.size());
+    step.blocks.clear();
+    step.last_position = 0;
     for (const BlockId block : batch.blocks) step.blocks.push_back(value_of(block));
     for (const BatchSequence& sequence : batch.sequences) {
         std::fill_n(step.first_block.begin() + sequence.first_row, sequence.rows, sequence.first_block);
     }
     for (const std::int32_t position : step.positions) step.last_position = std::max(step.last_position, position);
-    if (kernels_) return step;
+    if (kernels_) return;
 
+    step.groups.clear();
     const torch::Device device = keys_.front().device();
     std::vector<std::int64_t> row_blocks;
     std::vector<std::int64_t> row_offsets;
@@ -88,7 +90,6 @@ KvStep KvCache::prepare(const Batch& batch) const {
         step.groups.push_back({index_tensor(index, device), index_tensor(tables, device).view({count, width}),
                                index_tensor(positions, device).view({count, rows})});
     }
-    return step;
 }
 
 void KvCache::write(int layer, const torch::Tensor& k, const torch::Tensor& v, const KvStep& step) {
@@ -147,16 +148,16 @@ void KvCache::write_prefix(std::span<const BlockId> blocks, const PrefixSegment&
     }
 }
 
-torch::Tensor KvCache::attend(int layer, const torch::Tensor& q, const KvStep& step) const {
-    if (kernels_) return attend_kernel(layer, q, step);
-    torch::Tensor out = torch::empty({q.size(0), q.size(1)}, q.options());
+torch::Tensor KvCache::attend(int layer, const torch::Tensor& q, const KvStep& step, torch::Tensor out) const {
+    if (kernels_) return attend_kernel(layer, q, step, std::move(out));
+    out = torch::empty({q.size(0), q.size(1)}, q.options());
     for (const KvStep::Group& group : step.groups) out.index_copy_(0, group.rows, attend_group(layer, q, group));
     return out;
 }
 
-torch::Tensor KvCache::attend_kernel(int layer, const torch::Tensor& q, const KvStep& step) const {
+torch::Tensor KvCache::attend_kernel(int layer, const torch::Tensor& q, const KvStep& step, torch::Tensor out) const {
     const auto at = static_cast<std::size_t>(layer);
-    torch::Tensor out = torch::empty({q.size(0), q.size(1)}, q.options());
+    if (!out.defined()) out = torch::empty({q.size(0), q.size(1)}, q.options());
     AttentionCall call;
     call.q = q.const_data_ptr<float>();
     call.q_stride = q.stride(0);

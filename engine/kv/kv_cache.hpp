@@ -40,14 +40,21 @@ public:
 
     static std::uint64_t bytes_per_block(const ModelShape& shape, torch::Dtype dtype);
 
-    KvStep prepare(const Batch& batch) const;
+    KvStep prepare(const Batch& batch) const {
+        KvStep step;
+        prepare(batch, step);
+        return step;
+    }
+    /// Into a step of before, whose memory is used again.
+    void prepare(const Batch& batch, KvStep& step) const;
 
     /// k, v: [rows, kv_heads * head_dim] float32, one row per token of the step, RoPE applied.
     void write(int layer, const torch::Tensor& k, const torch::Tensor& v, const KvStep& step);
 
     /// q: [rows, heads * head_dim] float32 -> the same shape. Causal, with the layer's window; reads what write()
-    /// stored, also for the step's own rows.
-    torch::Tensor attend(int layer, const torch::Tensor& q, const KvStep& step) const;
+    /// stored, also for the step's own rows. `out`: where the CPU's kernels write the result, contiguous; without, and
+    /// on libtorch, it is a new tensor.
+    torch::Tensor attend(int layer, const torch::Tensor& q, const KvStep& step, torch::Tensor out = {}) const;
 
     /// A module's prefix at positions 0.. of `blocks`, in every layer, rounded to the cache's dtype; a position in the
     /// last block behind it is left as it is. The caller owns the blocks and shares them as it likes.
@@ -60,7 +67,7 @@ public:
 
 private:
     torch::Tensor attend_group(int layer, const torch::Tensor& q, const KvStep::Group& group) const;
-    torch::Tensor attend_kernel(int layer, const torch::Tensor& q, const KvStep& step) const;
+    torch::Tensor attend_kernel(int layer, const torch::Tensor& q, const KvStep& step, torch::Tensor out) const;
 
     ModelShape shape_;
     int blocks_;

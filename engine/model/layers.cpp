@@ -24,13 +24,12 @@ torch::Tensor norm(const torch::Tensor& x, const torch::Tensor& weight, float ep
 
 }  // namespace
 
-torch::Tensor LayerMath::add_norm(torch::Tensor& x, const torch::Tensor& delta, const torch::Tensor& weight,
-                                  float eps) const {
+torch::Tensor LayerMath::add_norm(torch::Tensor& x, const torch::Tensor& delta, const torch::Tensor& weight, float eps,
+                                  const torch::Tensor& out) const {
     if (!kernels_) {
         if (delta.defined()) x = x + delta;
         return norm(x, weight, eps);
     }
-    torch::Tensor out = torch::empty_like(x);
     const std::int64_t n = x.size(1);
     float* values = x.mutable_data_ptr<float>();
     const float* add = delta.defined() ? delta.const_data_ptr<float>() : nullptr;
@@ -96,10 +95,9 @@ torch::Tensor LayerMath::rotate(const torch::Tensor& heads, const torch::Tensor&
     return heads;
 }
 
-torch::Tensor LayerMath::silu_mul(const torch::Tensor& gate, const torch::Tensor& up) const {
+torch::Tensor LayerMath::silu_mul(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& out) const {
     if (!kernels_) return torch::silu(gate) * up;
     const std::int64_t n = gate.size(1);
-    torch::Tensor out = torch::empty({gate.size(0), n}, gate.options());
     const float* gates = gate.const_data_ptr<float>();
     const float* ups = up.const_data_ptr<float>();
     const std::int64_t gate_stride = gate.stride(0);
@@ -114,7 +112,13 @@ torch::Tensor LayerMath::silu_mul(const torch::Tensor& gate, const torch::Tensor
 }
 
 torch::Tensor LayerMath::add_bias(const torch::Tensor& y, const torch::Tensor& bias) const {
-    return kernels_ ? y.add_(bias) : y + bias;
+    if (!kernels_) return y + bias;
+    const float* add = bias.const_data_ptr<float>();
+    for (std::int64_t row = 0; row < y.size(0); ++row) {
+        float* to = y.mutable_data_ptr<float>() + row * y.stride(0);
+        for (std::int64_t i = 0; i < y.size(1); ++i) to[i] += add[i];
+    }
+    return y;
 }
 
 torch::Tensor plain_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, int head_dim,

@@ -4,15 +4,17 @@
 
 namespace attune {
 
-/// The small mathematics between the matrix products, all in float32. On the CPU kernels operations may write into
-/// their first argument, which is then the result; on libtorch nothing is written and everything has gradients.
+/// The small mathematics between the matrix products, all in float32. On the CPU kernels operations write into `out`
+/// where there is one, else into their first argument, and that is the result; on libtorch `out` is left alone, nothing
+/// is written and everything has gradients.
 class LayerMath {
 public:
     explicit LayerMath(bool kernels) : kernels_(kernels) {}
 
     /// x = x + delta (when defined), then x / sqrt(mean(x^2) + eps) * weight over each row.
     /// x, delta: [rows, n], weight: [n] or one per row, [rows, n] -> [rows, n].
-    torch::Tensor add_norm(torch::Tensor& x, const torch::Tensor& delta, const torch::Tensor& weight, float eps) const;
+    torch::Tensor add_norm(torch::Tensor& x, const torch::Tensor& delta, const torch::Tensor& weight, float eps,
+                           const torch::Tensor& out) const;
 
     /// RMSNorm over each head. heads: [rows, heads * n], row-strided, weight: [n] or [rows, n].
     torch::Tensor head_norm(const torch::Tensor& heads, const torch::Tensor& weight, float eps) const;
@@ -21,7 +23,7 @@ public:
     torch::Tensor rotate(const torch::Tensor& heads, const torch::Tensor& cos, const torch::Tensor& sin) const;
 
     /// silu(gate) * up. Both [rows, n], row-strided -> [rows, n].
-    torch::Tensor silu_mul(const torch::Tensor& gate, const torch::Tensor& up) const;
+    torch::Tensor silu_mul(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& out) const;
 
     /// y + bias. y: [rows, n], row-strided, bias: [n].
     torch::Tensor add_bias(const torch::Tensor& y, const torch::Tensor& bias) const;

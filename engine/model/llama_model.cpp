@@ -3,6 +3,8 @@
 #include "engine/weights/base_audit.hpp"
 
 #include <algorithm>
+#include <array>
+#include <tuple>
 
 namespace attune {
 
@@ -14,6 +16,8 @@ torch::Tensor columns(const torch::Tensor& y, const Weight& weight, std::size_t 
     return y.narrow(1, weight.part(part).first_output, weight.part(part).rows);
 }
 
+StepPart after(StepPart part) { return static_cast<StepPart>(static_cast<int>(part) + 1); }
+
 bool is_attention(Projection projection) {
     return projection == Projection::q || projection == Projection::k || projection == Projection::v ||
            projection == Projection::o;
@@ -23,10 +27,10 @@ bool is_attention(Projection projection) {
 
 /// What one forward pass shares between its layers.
 struct LlamaModel::Pass {
-    torch::Tensor cos, sin;  // [rows, head_dim / 2]
     const ModuleSlots& slots;
     std::shared_ptr<const SlotPlan> plan;
     const Attention& attention;
+    torch::Tensor cos = {}, sin = {};  // [rows, head_dim / 2]
 
     /// A norm's weight, or one per row where modules replace it.
     torch::Tensor norm(int layer, NormSite site, const WeightPtr& weight) const {
@@ -50,13 +54,17 @@ LlamaModel::LlamaModel(ModelConfig config, const ModelOptions& options, QuantOf 
     for (int layer = 0; layer < shape.layer_count(); ++layer) layers_.push_back(add_layer(layer));
 }
 
-LlamaModel::WeightPtr LlamaModel::add_matrix(const std::string& prefix, const std::vector<Projection>& projections) {
+LlamaModel::Linear LlamaModel::add_linear(const std::string& prefix, const std::vector<Projection>& projections,
+                                          StepPart step_part) {
     const ModelShape& shape = config_.shape;
     const std::int64_t in = shape.in_features(projections.front());
+    const auto name_of = [&](Projection projection, const char* what) {
+        const std::string block = is_attention(projection) ? "self_attn." : "mlp.";
+        return prefix + block + std::string(projection_name(projection)) + what;
+    };
     std::vector<Weight::Part> parts;
     for (const Projection projection : projections) {
-        const std::string block = is_attention(projection) ? "self_attn." : "mlp.";
-        const std::string name = prefix + block + std::string(projection_name(projection)) + ".weight";
+        const std::string name = name_of(projection, ".weight");
         parts.push_back({name, shape.out_features(projection), 0, quant_of(name)});
     }
     auto weight = std::make_shared<Weight>(
@@ -65,7 +73,17 @@ LlamaModel::WeightPtr LlamaModel::add_matrix(const std::string& prefix, const st
     for (std::size_t part = 0; part < parts.size(); ++part)
         places_.emplace(parts[part].name, WeightPlace{weight, part, {parts[part].rows, in}});
     weights_.push_back(weight);
-    return weight;
+    Linear linear{weight, {}, step_part};
+    for (const Projection projection : projections)
+        linear.parts.push_back(
+            {projection, has_bias(projection) ? add_vector(name_of(projection, ".bias"), shape.out_features(projection))
+                                              : nullptr});
+    return linear;
+}
+
+bool LlamaModel::has_bias(Projection projection) const {
+    if (projection == Projection::o) return config_.o_bias;
+    return is_attention(projection) ? config_.qkv_bias : config_.mlp_bias;
 }
 
 LlamaModel::WeightPtr LlamaModel::add_vector(const std::string& name, int size) {
@@ -94,25 +112,10 @@ LlamaModel::Layer LlamaModel::add_layer(int index) {
     Layer layer;
     layer.attention_norm = add_vector(prefix + "input_layernorm.weight", shape.hidden_size);
     layer.mlp_norm = add_vector(prefix + "post_attention_layernorm.weight", shape.hidden_size);
-    layer.qkv = add_matrix(prefix, {Projection::q, Projection::k, Projection::v});
-    layer.o = add_matrix(prefix, {Projection::o});
-    layer.gate_up = add_matrix(prefix, {Projection::gate, Projection::up});
-    layer.down = add_matrix(prefix, {Projection::down});
-    const auto bias = [&](const char* block, Projection projection) {
-        return add_vector(prefix + block + std::string(projection_name(projection)) + ".bias",
-                          shape.out_features(projection));
-    };
-    if (config_.qkv_bias) {
-        layer.q_bias = bias("self_attn.", Projection::q);
-        layer.k_bias = bias("self_attn.", Projection::k);
-        layer.v_bias = bias("self_attn.", Projection::v);
-    }
-    if (config_.o_bias) layer.o_bias = bias("self_attn.", Projection::o);
-    if (config_.mlp_bias) {
-        layer.gate_bias = bias("mlp.", Projection::gate);
-        layer.up_bias = bias("mlp.", Projection::up);
-        layer.down_bias = bias("mlp.", Projection::down);
-    }
+    layer.qkv = add_linear(prefix, {Projection::q, Projection::k, Projection::v}, StepPart::qkv);
+    layer.o = add_linear(prefix, {Projection::o}, StepPart::o);
+    layer.gate_up = add_linear(prefix, {Projection::gate, Projection::up}, StepPart::gate_up);
+    layer.down = add_linear(prefix, {Projection::down}, StepPart::down);
     if (config_.qk_norm) {
         layer.q_norm = add_vector(prefix + "self_attn.q_norm.weight", shape.head_dim);
         layer.k_norm = add_vector(prefix + "self_attn.k_norm.weight", shape.head_dim);
@@ -144,37 +147,24 @@ Model::ProjectionWeight LlamaModel::projection_weight(int layer, Projection proj
     if (projection == Projection::head)
         return config_.shape.tied_embeddings ? ProjectionWeight{} : ProjectionWeight{head_.get(), 0};
     const Layer& at = layers_[static_cast<std::size_t>(layer)];
-    switch (projection) {
-        case Projection::q:
-            return {at.qkv.get(), 0};
-        case Projection::k:
-            return {at.qkv.get(), 1};
-        case Projection::v:
-            return {at.qkv.get(), 2};
-        case Projection::o:
-            return {at.o.get(), 0};
-        case Projection::gate:
-            return {at.gate_up.get(), 0};
-        case Projection::up:
-            return {at.gate_up.get(), 1};
-        case Projection::down:
-            return {at.down.get(), 0};
-        case Projection::head:
-            break;
-    }
+    for (const Linear* linear : {&at.qkv, &at.o, &at.gate_up, &at.down})
+        for (std::size_t part = 0; part < linear->parts.size(); ++part)
+            if (linear->parts[part].projection == projection) return {linear->weight.get(), part};
     return {};
 }
 
 torch::Tensor LlamaModel::forward(const Batch& batch, KvCache& kv, const ModuleSlots& slots) const {
-    const KvStep step = kv.prepare(batch);
-    return run(batch, slots, [&](int layer, const auto& q, const auto& k, const auto& v) {
+    KvStep& step = buffers_.kv;
+    kv.prepare(batch, step);
+    const auto paged = [&](int layer, const auto& q, const auto& k, const auto& v, const auto& out) {
         kv.write(layer, k, v, step);
-        return kv.attend(layer, q, step);
-    });
+        return kv.attend(layer, q, step, out);
+    };
+    return run(batch, slots, std::cref(paged));
 }
 
 torch::Tensor LlamaModel::forward_plain(const Batch& batch, const ModuleSlots& slots) const {
-    return run(batch, slots, [&](int layer, const auto& q, const auto& k, const auto& v) {
+    return run(batch, slots, [&](int layer, const auto& q, const auto& k, const auto& v, const auto&) {
         const int window = config_.shape.layers[static_cast<std::size_t>(layer)].window;
         std::vector<torch::Tensor> outputs;
         for (const BatchSequence& sequence : batch.sequences) {
@@ -198,81 +188,138 @@ torch::Tensor LlamaModel::forward_plain(const Batch& batch, const ModuleSlots& s
 }
 
 torch::Tensor LlamaModel::run(const Batch& batch, const ModuleSlots& slots, const Attention& attention) const {
-    const auto integers = torch::TensorOptions().dtype(torch::kInt64);
-    // Virtual tokens and those of modules are in no table: any row will do, embed() replaces it.
-    std::vector<std::int64_t> ids(batch.tokens.begin(), batch.tokens.end());
-    for (std::int64_t& id : ids) id = std::clamp<std::int64_t>(id, 0, config_.shape.vocab_size - 1);
-    const torch::Tensor tokens = torch::tensor(ids, integers);
-    const torch::Tensor positions =
-        torch::tensor(std::vector<std::int64_t>(batch.positions.begin(), batch.positions.end()), integers);
-    const auto [cos, sin] = rope_.angles(positions.to(options_.device));
-    const Pass pass{cos, sin, slots, slots.plan(batch), attention};
-
-    torch::Tensor x = embedding_->gather(tokens.to(options_.device));  // the residual, [rows, hidden]
-    if (slots.touches_embedding(*pass.plan)) x = slots.embed(batch.tokens, x, *pass.plan);
+    if (profile_ != nullptr) profile_->begin();
+    Pass pass{slots, slots.plan(batch), attention};
+    if (kernels_) {
+        const Layer& layer = layers_.front();
+        buffers_.fit(batch.rows(), config_.shape, *layer.qkv.weight, *layer.o.weight, *layer.gate_up.weight,
+                     *layer.down.weight);
+        pass.cos = buffers_.cos;
+        pass.sin = buffers_.sin;
+        rope_.angles(batch.positions, pass.cos.mutable_data_ptr<float>(), pass.sin.mutable_data_ptr<float>());
+    } else {
+        const std::vector<std::int64_t> positions(batch.positions.begin(), batch.positions.end());
+        std::tie(pass.cos, pass.sin) = rope_.angles(torch::tensor(positions, torch::kInt64).to(options_.device));
+    }
+    mark(StepPart::plan);
+    torch::Tensor x = embed(batch, pass);  // the residual, [rows, hidden]
+    mark(StepPart::embed);
     torch::Tensor delta;  // what the last block adds to it
     for (int index = 0; index < config_.shape.layer_count(); ++index) {
         const Layer& layer = layers_[static_cast<std::size_t>(index)];
         const auto normed = [&](NormSite site, const WeightPtr& weight) {
-            return math_.add_norm(x, delta, pass.norm(index, site, weight), config_.norm_eps);
+            torch::Tensor out =
+                math_.add_norm(x, delta, pass.norm(index, site, weight), config_.norm_eps, buffers_.normed);
+            mark(StepPart::norm);
+            return out;
         };
         delta = attention_part(index, normed(NormSite::attention, layer.attention_norm), pass);
         delta = mlp_part(index, normed(NormSite::mlp, layer.mlp_norm), pass);
         if (slots.touches_output(index, *pass.plan)) slots.apply_states(index, x, delta, *pass.plan);
+        mark(StepPart::states);
     }
-    return math_.add_norm(x, delta, pass.norm(0, NormSite::last, final_norm_), config_.norm_eps);
+    const torch::Tensor out =
+        kernels_ ? buffers_.hidden.result(batch.rows(), config_.shape.hidden_size) : torch::Tensor();
+    const torch::Tensor hidden =
+        math_.add_norm(x, delta, pass.norm(0, NormSite::last, final_norm_), config_.norm_eps, out);
+    mark(StepPart::norm);
+    return hidden;
 }
 
-torch::Tensor LlamaModel::finish(int index, Projection projection, const torch::Tensor& x, const torch::Tensor& product,
-                                 const FusedPart& part, const Pass& pass) const {
-    torch::Tensor y = columns(product, *part.weight, part.index);
-    if (pass.slots.touches(index, projection, *pass.plan)) {
-        ModuleSlots::BaseProduct base;
-        base.of_base_input = part.weight->parts() == 1;
-        if (part.bias) base.bias = part.bias->vector();
-        base.multiply = [&part](const torch::Tensor& inputs) {
-            return columns(part.weight->matmul(inputs), *part.weight, part.index);
-        };
-        y = pass.slots.apply(index, projection, x, y, *pass.plan, base);
+torch::Tensor LlamaModel::embed(const Batch& batch, const Pass& pass) const {
+    // Virtual tokens and those of modules are in no table: any row will do, slots.embed() replaces it.
+    std::vector<std::int32_t>& ids = buffers_.tokens;
+    ids.resize(batch.tokens.size());
+    std::transform(batch.tokens.begin(), batch.tokens.end(), ids.begin(),
+                   [&](TokenId id) { return std::clamp<std::int32_t>(id, 0, config_.shape.vocab_size - 1); });
+    torch::Tensor x = buffers_.x;
+    if (kernels_) {
+        embedding_->gather(ids, x.mutable_data_ptr<float>());
+    } else {
+        const std::vector<std::int64_t> wide(ids.begin(), ids.end());
+        x = embedding_->gather(torch::tensor(wide, torch::kInt64).to(options_.device));
     }
-    return part.bias ? math_.add_bias(y, part.bias->vector()) : y;
+    return pass.slots.touches_embedding(*pass.plan) ? pass.slots.embed(batch.tokens, x, *pass.plan) : x;
+}
+
+StepBuffers::Product LlamaModel::project(int index, const Linear& linear, const torch::Tensor& x,
+                                         const StepBuffers::Product& out, const Pass& pass) const {
+    const Weight& weight = *linear.weight;
+    const bool fused = linear.parts.size() > 1;
+    const torch::Tensor read = fused ? x : pass.slots.base_input(index, linear.parts.front().projection, x, *pass.plan);
+    StepBuffers::Product made = out;
+    made.whole = weight.matmul(read, out.whole);
+    mark(linear.step_part);
+    std::array<ModuleSlots::Product, 3> touched;
+    std::size_t count = 0;
+    for (std::size_t part = 0; part < linear.parts.size(); ++part) {
+        const auto& [projection, bias] = linear.parts[part];
+        torch::Tensor& y = made.part.at(part);
+        if (!kernels_) y = columns(made.whole, weight, part);
+        if (!pass.slots.touches(index, projection, *pass.plan)) continue;
+        ModuleSlots::Product& product = touched.at(count++);
+        product.projection = projection;
+        product.y = &y;
+        product.base.of_base_input = !fused;
+        if (bias) product.base.bias = bias->vector();
+        product.base.multiply = [&weight, part](const torch::Tensor& inputs) {
+            return columns(weight.matmul(inputs), weight, part);
+        };
+    }
+    if (count > 0) pass.slots.apply(index, std::span(touched).first(count), x, *pass.plan);
+    for (std::size_t part = 0; part < linear.parts.size(); ++part)
+        if (const WeightPtr& bias = linear.parts[part].bias)
+            made.part.at(part) = math_.add_bias(made.part.at(part), bias->vector());
+    mark(after(linear.step_part));
+    return made;
 }
 
 torch::Tensor LlamaModel::attention_part(int index, const torch::Tensor& x, const Pass& pass) const {
     const Layer& layer = layers_[static_cast<std::size_t>(index)];
-    const torch::Tensor fused = layer.qkv->matmul(x);
-    torch::Tensor q = finish(index, Projection::q, x, fused, {layer.qkv, 0, layer.q_bias}, pass);
-    torch::Tensor k = finish(index, Projection::k, x, fused, {layer.qkv, 1, layer.k_bias}, pass);
-    const torch::Tensor v = finish(index, Projection::v, x, fused, {layer.qkv, 2, layer.v_bias}, pass);
+    auto [q, k, v] = project(index, layer.qkv, x, buffers_.qkv, pass).part;
     if (layer.q_norm) {
         q = math_.head_norm(q, pass.norm(index, NormSite::query, layer.q_norm), config_.norm_eps);
         k = math_.head_norm(k, pass.norm(index, NormSite::key, layer.k_norm), config_.norm_eps);
     }
     q = math_.rotate(q, pass.cos, pass.sin);
     k = math_.rotate(k, pass.cos, pass.sin);
-
-    const torch::Tensor mixed = pass.attention(index, q, k, v);
-    const torch::Tensor read = pass.slots.base_input(index, Projection::o, mixed, *pass.plan);
-    return finish(index, Projection::o, mixed, layer.o->matmul(read), {layer.o, 0, layer.o_bias}, pass);
+    mark(StepPart::rotate);
+    const torch::Tensor mixed = pass.attention(index, q, k, v, buffers_.mixed);
+    mark(StepPart::attention);
+    return project(index, layer.o, mixed, buffers_.o, pass).part[0];
 }
 
 torch::Tensor LlamaModel::mlp_part(int index, const torch::Tensor& x, const Pass& pass) const {
     const Layer& layer = layers_[static_cast<std::size_t>(index)];
-    const torch::Tensor fused = layer.gate_up->matmul(x);
-    const torch::Tensor gate = finish(index, Projection::gate, x, fused, {layer.gate_up, 0, layer.gate_bias}, pass);
-    const torch::Tensor up = finish(index, Projection::up, x, fused, {layer.gate_up, 1, layer.up_bias}, pass);
-    const torch::Tensor inner = math_.silu_mul(gate, up);
-    const torch::Tensor read = pass.slots.base_input(index, Projection::down, inner, *pass.plan);
-    return finish(index, Projection::down, inner, layer.down->matmul(read), {layer.down, 0, layer.down_bias}, pass);
+    const auto [gate, up, none] = project(index, layer.gate_up, x, buffers_.gate_up, pass).part;
+    const torch::Tensor inner = math_.silu_mul(gate, up, buffers_.inner);
+    mark(StepPart::activation);
+    return project(index, layer.down, inner, buffers_.down, pass).part[0];
 }
 
 torch::Tensor LlamaModel::logits(const torch::Tensor& hidden, const Batch& batch, const ModuleSlots& slots,
                                  std::span<const std::int32_t> rows) const {
-    torch::Tensor logits = columns(head_->matmul(hidden), *head_, 0).contiguous();
+    if (profile_ != nullptr) profile_->begin();
+    torch::Tensor logits = head_product(hidden);
+    mark(StepPart::head);
     if (!slots.touches_head(batch)) return logits;
     ModuleSlots::BaseProduct base;
     base.multiply = [this](const torch::Tensor& inputs) { return columns(head_->matmul(inputs), *head_, 0); };
-    return slots.apply(0, Projection::head, hidden, logits, *slots.plan(batch, rows), base);
+    logits = slots.apply(0, Projection::head, hidden, logits, *slots.plan(batch, rows), base);
+    mark(StepPart::modules_head);
+    return logits;
+}
+
+torch::Tensor LlamaModel::head_product(const torch::Tensor& hidden) const {
+    if (!kernels_) return columns(head_->matmul(hidden), *head_, 0).contiguous();
+    const std::int64_t rows = hidden.size(0);
+    const torch::Tensor out = buffers_.logits.result(rows, config_.shape.vocab_size);
+    if (head_->outputs() == config_.shape.vocab_size) return head_->matmul(hidden, out);
+    const torch::Tensor padded = head_->matmul(hidden, buffers_.padded_logits.rows(rows, head_->outputs()));
+    for (std::int64_t row = 0; row < rows; ++row)
+        std::copy_n(padded.const_data_ptr<float>() + row * head_->outputs(), config_.shape.vocab_size,
+                    out.mutable_data_ptr<float>() + row * config_.shape.vocab_size);
+    return out;
 }
 
 }  // namespace attune

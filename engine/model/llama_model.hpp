@@ -5,6 +5,8 @@
 #include "engine/model/model_config.hpp"
 #include "engine/model/rope.hpp"
 #include "engine/model/source_values.hpp"
+#include "engine/model/step_buffers.hpp"
+#include "engine/model/step_profile.hpp"
 #include "engine/weights/weight.hpp"
 
 #include <functional>
@@ -40,40 +42,50 @@ public:
     std::uint64_t weight_bytes() const override;
     bool is_quantised() const override;
     ProjectionWeight projection_weight(int layer, Projection projection) override;
+    void set_profile(StepProfile* profile) override { profile_ = profile; }
 
 private:
     using WeightPtr = std::shared_ptr<Weight>;
+    /// Projections that read the same input and lie in one weight, in its order.
+    struct Linear {
+        WeightPtr weight;
+        struct Part {
+            Projection projection{};
+            WeightPtr bias;  // null without
+        };
+        std::vector<Part> parts;
+        StepPart step_part{};  // the product; what is done to its projections comes next
+    };
     struct Layer {
         WeightPtr attention_norm, mlp_norm;  // [hidden]
-        WeightPtr qkv, o;
-        WeightPtr gate_up, down;
-        WeightPtr q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;  // null without
-        WeightPtr q_norm, k_norm;                                                 // [head_dim], qwen3
+        Linear qkv, o, gate_up, down;
+        WeightPtr q_norm, k_norm;  // [head_dim], qwen3
     };
-    /// q, k, v of a step, rotated: [rows, heads * head_dim] -> attention's output, the same shape.
-    using Attention =
-        std::function<torch::Tensor(int layer, const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v)>;
+    /// q, k, v of a step, rotated: [rows, heads * head_dim] -> attention's output, the same shape, in `out` if it
+    /// likes.
+    using Attention = std::function<torch::Tensor(int layer, const torch::Tensor& q, const torch::Tensor& k,
+                                                  const torch::Tensor& v, const torch::Tensor& out)>;
     struct Pass;  // what one forward pass shares between its layers
-    /// One projection's share of a weight, and its bias.
-    struct FusedPart {
-        const WeightPtr& weight;
-        std::size_t index = 0;
-        const WeightPtr& bias;  // null without
-    };
 
     Quant quant_of(const std::string& name) const { return quant_of_ ? quant_of_(name) : Quant::none; }
-    WeightPtr add_matrix(const std::string& prefix, const std::vector<Projection>& projections);
+    Linear add_linear(const std::string& prefix, const std::vector<Projection>& projections, StepPart step_part);
+    bool has_bias(Projection projection) const;
     WeightPtr add_vector(const std::string& name, int size);
     WeightPtr add_embedding(const std::string& name, WeightLayout layout);
     Layer add_layer(int index);
 
     torch::Tensor run(const Batch& batch, const ModuleSlots& slots, const Attention& attention) const;
-    /// A projection from its (fused) product: what the rows' modules make of it, and the bias. x: its input; a product
-    /// of its own is that of base_input().
-    torch::Tensor finish(int index, Projection projection, const torch::Tensor& x, const torch::Tensor& product,
-                         const FusedPart& part, const Pass& pass) const;
+    torch::Tensor embed(const Batch& batch, const Pass& pass) const;
+    /// What a linear layer makes of x: the base's product, what the rows' modules make of it, and the biases.
+    StepBuffers::Product project(int index, const Linear& linear, const torch::Tensor& x,
+                                 const StepBuffers::Product& out, const Pass& pass) const;
     torch::Tensor attention_part(int index, const torch::Tensor& x, const Pass& pass) const;
     torch::Tensor mlp_part(int index, const torch::Tensor& x, const Pass& pass) const;
+    /// [rows, vocab_size], contiguous.
+    torch::Tensor head_product(const torch::Tensor& hidden) const;
+    void mark(StepPart part) const {
+        if (profile_ != nullptr) profile_->mark(part);
+    }
 
     ModelConfig config_;
     ModelOptions options_;
@@ -86,6 +98,8 @@ private:
     WeightPtr embedding_, head_, final_norm_;  // head_ is embedding_ when tied
     std::vector<Layer> layers_;
     std::shared_ptr<BaseAudit> audit_;
+    StepProfile* profile_ = nullptr;
+    mutable StepBuffers buffers_;  // of the step under way
 };
 
 }  // namespace attune

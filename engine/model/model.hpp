@@ -21,6 +21,7 @@
 namespace attune {
 
 class BaseAudit;
+class StepProfile;
 class Weight;
 
 /// Which matrices are held in fewer bits than `dtype`: those whose columns are whole groups of 32.
@@ -41,7 +42,9 @@ struct ModelOptions {
 /// auto, f32, bf16, int8 or int4 as dtype and bits; nothing for another word.
 std::optional<std::pair<torch::Dtype, WeightBits>> weight_form(std::string_view word);
 
-/// The base model: immutable weights and the mathematics over them. Activations are float32 throughout.
+/// The base model: immutable weights and the mathematics over them. Activations are float32 throughout. Steps are
+/// computed by one thread at a time: their memory is kept for the next one (results are not: those still held are left
+/// alone).
 class Model {
 public:
     virtual ~Model() = default;
@@ -74,6 +77,9 @@ public:
     virtual std::uint64_t weight_bytes() const = 0;
     /// Some matrix is: modules are never merged into it.
     virtual bool is_quantised() const { return false; }
+
+    /// Books the time of the steps that follow, until another call; null: no more.
+    virtual void set_profile(StepProfile* /*profile*/) {}
 
     /// Where a projection's matrix lies.
     struct ProjectionWeight {

@@ -84,4 +84,17 @@ std::pair<torch::Tensor, torch::Tensor> Rope::angles(const torch::Tensor& positi
     return {torch::cos(angle) * attention_factor_, torch::sin(angle) * attention_factor_};
 }
 
+void Rope::angles(std::span<const std::int32_t> positions, float* cos, float* sin) const {
+    const float* frequencies = frequencies_.const_data_ptr<float>();
+    const auto half = static_cast<std::size_t>(frequencies_.size(0));
+    const auto factor = static_cast<float>(attention_factor_);
+    for (const std::int32_t position : positions) {
+        for (std::size_t i = 0; i < half; ++i) {
+            const float angle = static_cast<float>(position) * frequencies[i];
+            *cos++ = std::cos(angle) * factor;
+            *sin++ = std::sin(angle) * factor;
+        }
+    }
+}
+
 }  // namespace attune

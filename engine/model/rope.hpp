@@ -4,6 +4,8 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <span>
 #include <utility>
 
 namespace attune {
@@ -19,6 +21,8 @@ public:
 
     /// positions: [rows] -> cos and sin, [rows, head_dim / 2] float32, attention factor included.
     std::pair<torch::Tensor, torch::Tensor> angles(const torch::Tensor& positions) const;
+    /// The same on the CPU, into `cos` and `sin` and without a tensor.
+    void angles(std::span<const std::int32_t> positions, float* cos, float* sin) const;
 
 private:
     torch::Tensor frequencies_;  // [head_dim / 2]

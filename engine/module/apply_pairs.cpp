@@ -3,6 +3,9 @@
 #include "engine/module/module_slots_impl.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
 #include <vector>
 
 namespace attune {
@@ -14,19 +17,70 @@ constexpr int kSplitRank = 64;
 constexpr int kTaskOutputs = 256;
 static_assert(kTaskOutputs % kLoraPanelOutputs == 0);
 
-void add_tasks(const LoraCall& call, std::size_t element_bytes, std::vector<LoraCall>& tasks) {
-    if (call.a != nullptr || call.rank < kSplitRank) {
-        tasks.push_back(call);
-        return;
+/// Calls on the same rows, done by one thread one after the other, so that those that share an input find it in the
+/// cache. No value is written by two tasks.
+struct PairTasks {
+    std::vector<LoraCall> calls;
+    std::vector<std::size_t> ends;  // of each task's calls
+    std::int64_t work = 0;          // multiply-adds
+
+    void clear() {
+        work = 0;
+        calls.clear();
+        ends.clear();
     }
-    for (int first = 0; first < call.out; first += kTaskOutputs) {
-        LoraCall part = call;
-        part.y += first;
-        part.out = std::min(kTaskOutputs, call.out - first);
-        part.b = static_cast<const std::uint8_t*>(call.b) + packed_b_elements(first, call.rank) * element_bytes;
-        tasks.push_back(part);
+    void end_task() {
+        if (calls.size() > (ends.empty() ? 0 : ends.back())) ends.push_back(calls.size());
     }
-}
+    void add(const LoraCall& call, std::size_t element_bytes) {
+        work += static_cast<std::int64_t>(call.count) * call.rank * (call.in + call.out);
+        if (call.a != nullptr || call.rank < kSplitRank) {
+            calls.push_back(call);
+            return;
+        }
+        for (int first = 0; first < call.out; first += kTaskOutputs) {
+            end_task();
+            LoraCall part = call;
+            part.y += first;
+            part.out = std::min(kTaskOutputs, call.out - first);
+            part.b = static_cast<const std::uint8_t*>(call.b) + packed_b_elements(first, call.rank) * element_bytes;
+            calls.push_back(part);
+        }
+        end_task();
+    }
+    std::span<const LoraCall> task(std::size_t index) const {
+        const std::size_t begin = index == 0 ? 0 : ends[index - 1];
+        return std::span(calls).subspan(begin, ends[index] - begin);
+    }
+};
+
+/// Goes through a level's pairs of several projections, group by group.
+class PairsLeft {
+public:
+    PairsLeft(const BySite<PlannedPair>& pairs, int layer, std::span<const ModuleSlots::Product> products) {
+        TORCH_CHECK(products.size() <= left_.size(), "too many projections of one input");
+        for (std::size_t i = 0; i < products.size(); ++i)
+            left_.at(i) = pairs.at(SlotContent::site(layer, products[i].projection));
+    }
+    /// The lowest group that has a pair; none: all are dropped.
+    std::optional<std::size_t> next_group() const {
+        std::optional<std::size_t> group;
+        for (const auto& pairs : left_)
+            if (!pairs.empty() && (!group || pairs.front().group < *group)) group = pairs.front().group;
+        return group;
+    }
+    const PlannedPair* pair(std::size_t product, std::size_t group) const {
+        const auto& pairs = left_.at(product);
+        return !pairs.empty() && pairs.front().group == group ? &pairs.front() : nullptr;
+    }
+    void drop(std::size_t group) {
+        for (auto& pairs : left_)
+            if (!pairs.empty() && pairs.front().group == group) pairs = pairs.subspan(1);
+    }
+
+private:
+    std::array<std::span<const PlannedPair>, 3> left_;
+};
 
 }  // namespace
 
@@ -73,41 +127,44 @@ void ModuleSlots::Impl::put_on_device(SlotPlan::Group& group) const {
     group.column = torch::tensor(group.weights, torch::kFloat32).unsqueeze(1).to(device);
 }
 
-void ModuleSlots::Impl::pairs_kernels(std::size_t site, Projection projection, const torch::Tensor& x, torch::Tensor& y,
+void ModuleSlots::Impl::pairs_kernels(int layer, std::span<const Product> products, const torch::Tensor& x,
                                       const SlotPlan& plan) const {
     const auto run = options.dtype == torch::kBFloat16 ? lora_kernels().apply_bf16 : lora_kernels().apply_f32;
-    LoraCall call;
-    call.x = x.data_ptr<float>();
-    call.x_stride = x.stride(0);
-    call.y = y.data_ptr<float>();
-    call.y_stride = y.stride(0);
-    call.in = shape.in_features(projection);
-    call.out = shape.out_features(projection);
-    static thread_local std::vector<LoraCall> tasks;
-    for (const auto& level : plan.levels) {
+    static thread_local PairTasks buffer;
+    PairTasks& tasks = buffer;  // this thread's, whoever runs them
+    for (std::size_t depth = 0; depth < plan.levels.size(); ++depth) {
         tasks.clear();
-        std::int64_t work = 0;
-        for (const SlotPlan::Group& group : level) {
-            const SlotContent::Pair* pair = group.content->pair(site);
-            if (pair == nullptr) continue;
-            call.rank = pair->rank;
-            call.scale = pair->scale;
-            call.a = bytes(*group.content, pair->a);
-            call.b = bytes(*group.content, pair->b);
-            const int rows = static_cast<int>(group.rows.size());
-            for (int first = 0; first < rows; first += kTaskRows) {
-                call.rows = group.rows.data() + first;
-                call.weights = group.weights.data() + first;
-                call.count = std::min(kTaskRows, rows - first);
-                add_tasks(call, element_bytes(), tasks);
+        PairsLeft left(plan.level_pairs[depth], layer, products);
+        while (const auto group = left.next_group()) {
+            const auto& [slot, rows, weights] = static_cast<const SlotGroup&>(plan.levels[depth][*group]);
+            const int count = static_cast<int>(rows.size());
+            for (int first = 0; first < count; first += kTaskRows) {
+                for (std::size_t i = 0; i < products.size(); ++i) {
+                    const PlannedPair* pair = left.pair(i, *group);
+                    if (pair == nullptr) continue;
+                    LoraCall call;
+                    call.x = x.const_data_ptr<float>();
+                    call.x_stride = x.stride(0);
+                    call.y = products[i].y->mutable_data_ptr<float>();
+                    call.y_stride = products[i].y->stride(0);
+                    call.rows = rows.data() + first;
+                    call.weights = weights.data() + first;
+                    call.count = std::min(kTaskRows, count - first);
+                    call.in = shape.in_features(products[i].projection);
+                    call.out = shape.out_features(products[i].projection);
+                    call.rank = pair->rank;
+                    call.scale = pair->scale;
+                    call.a = pair->a;
+                    call.b = pair->b;
+                    tasks.add(call, element_bytes());
+                }
+                tasks.end_task();
             }
-            work += static_cast<std::int64_t>(rows) * pair->rank * (call.in + call.out);
+            left.drop(*group);
         }
-        // Every value of y is in one task, so threads never meet.
-        const std::vector<LoraCall>& all = tasks;
-        run_tasks(static_cast<std::int64_t>(all.size()), work, [&](std::int64_t i) {
-            const LoraCall& task = all[static_cast<std::size_t>(i)];
-            run(task, scratch(static_cast<std::size_t>(task.count) * static_cast<std::size_t>(task.rank)));
+        run_tasks(static_cast<std::int64_t>(tasks.ends.size()), tasks.work, [&](std::int64_t i) {
+            for (const LoraCall& call : tasks.task(static_cast<std::size_t>(i)))
+                run(call, scratch(static_cast<std::size_t>(call.count) * static_cast<std::size_t>(call.rank)));
         });
     }
 }

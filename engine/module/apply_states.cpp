@@ -47,11 +47,12 @@ torch::Tensor act(Activation activation, const torch::Tensor& t) {
 }
 
 /// The modules of a segment that have a state at this layer.
-std::vector<std::pair<const PlannedModule*, const State*>> states_of(const PlannedSegment& segment, int layer) {
-    std::vector<std::pair<const PlannedModule*, const State*>> states;
+using ModuleStates = std::vector<std::pair<const PlannedModule*, const State*>>;
+
+void list_states(const PlannedSegment& segment, int layer, ModuleStates& states) {
+    states.clear();
     for (const PlannedModule& module : segment.modules)
         if (const State* state = module.content->state(layer)) states.emplace_back(&module, state);
-    return states;
 }
 
 /// Admission lets only states of one kind, width, activation and scale be interpolated.
@@ -119,7 +120,8 @@ public:
             rows[i] = first + i;
             own[i] = i;
         }
-        const auto states = states_of(segment, layer);
+        static thread_local ModuleStates states;
+        list_states(segment, layer, states);
         const auto weigh = [&](float weight) { std::fill_n(weights, count, weight); };
         if (segment.combine == Combine::parallel) {
             // All of them read h as it came.
@@ -185,7 +187,8 @@ void ModuleSlots::Impl::states_kernels(int layer, torch::Tensor& x, torch::Tenso
     in_place.in = in_place.out = hidden;
     const StateLoops loops(*this, in_place);
 
-    std::vector<StateTask> tasks;
+    static thread_local std::vector<StateTask> buffer;
+    std::vector<StateTask>& tasks = buffer;  // this thread's, whoever runs them
     for (const auto& level : plan.state_levels()) {
         tasks.clear();
         std::int64_t work = 0;
@@ -226,7 +229,8 @@ torch::Tensor ModuleSlots::Impl::states_torch(int layer, const torch::Tensor& x,
         return state.up_bias == SlotContent::kNone ? u : u + values(content, state.up_bias);
     };
     const auto piece = [&](const PlannedSegment& segment, const torch::Tensor& before) {
-        const auto states = states_of(segment, layer);
+        ModuleStates states;
+        list_states(segment, layer, states);
         torch::Tensor h = before;
         if (segment.combine == Combine::interpolate) {
             const State& alike = *states.front().second;

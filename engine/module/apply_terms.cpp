@@ -3,38 +3,24 @@
 #include "engine/module/module_slots_impl.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace attune {
 namespace {
 
-// y += weight * gain * base, for one row.
-void add_gain(float* y, const float* gain, float weight, const float* base, const float* bias, std::int64_t n) {
-    if (bias == nullptr) {
-        for (std::int64_t i = 0; i < n; ++i) y[i] += weight * gain[i] * base[i];
-    } else {
-        for (std::int64_t i = 0; i < n; ++i) y[i] += weight * gain[i] * (base[i] + bias[i]);
-    }
-}
-
-using TouchedRow = std::pair<const PlannedSegment*, int>;
-
-/// Rows of the segments that `wanted(segment)`.
-template <class Wanted>
-void list_rows(const SlotPlan& plan, std::vector<TouchedRow>& rows, Wanted&& wanted) {
-    rows.clear();
-    for (const PlannedSegment& segment : plan.segments) {
-        if (!wanted(segment)) continue;
-        for (int row = segment.first; row < segment.first + segment.rows; ++row) rows.emplace_back(&segment, row);
-    }
-}
+/// A row and all that its modules do to it at one site.
+struct TouchedRow {
+    int row = 0;
+    std::span<const PlannedTerm> terms;
+};
 
 /// Where `row` stands in an ascending list, or its end.
 std::vector<TouchedRow>::const_iterator find_row(const std::vector<TouchedRow>& rows, int row) {
     const auto at = std::lower_bound(rows.begin(), rows.end(), row,
-                                     [](const TouchedRow& touched, int wanted) { return touched.second < wanted; });
-    return at != rows.end() && at->second == row ? at : rows.end();
+                                     [](const TouchedRow& touched, int wanted) { return touched.row < wanted; });
+    return at != rows.end() && at->row == row ? at : rows.end();
 }
 
 }  // namespace
@@ -51,65 +37,82 @@ torch::Tensor ModuleSlots::Impl::scaled_input(std::size_t site, const torch::Ten
             return (rows * gain).to(x.scalar_type());
         });
     }
-    torch::Tensor scaled = x.clone(at::MemoryFormat::Contiguous);
     const std::int64_t in = x.size(1);
+    const torch::Tensor scaled =
+        scaled_rows.at(site == 0 ? kProjections : (site - 1) % kProjections).rows(x.size(0), in);
+    for (std::int64_t row = 0; row < x.size(0); ++row)
+        std::copy_n(x.const_data_ptr<float>() + row * x.stride(0), in, scaled.mutable_data_ptr<float>() + row * in);
     for (const PlannedSegment& segment : plan.segments) {
         if (!segment.any(acts)) continue;
         for (std::int64_t row = segment.first; row < segment.first + segment.rows; ++row)
             for (const PlannedModule& module : segment.modules)
                 if (const float* gain = floats(*module.content, module.content->input_gain(site)))
-                    add_gain(scaled.data_ptr<float>() + row * in, gain, module.weight,
-                             x.const_data_ptr<float>() + row * x.stride(0), nullptr, in);
+                    lora_kernels().add_gain(scaled.mutable_data_ptr<float>() + row * in, gain, module.weight,
+                                            x.const_data_ptr<float>() + row * x.stride(0), nullptr,
+                                            static_cast<int>(in));
     }
     return scaled;
 }
 
-void ModuleSlots::Impl::terms_kernels(std::size_t site, const torch::Tensor& x, torch::Tensor& y, const SlotPlan& plan,
-                                      const BaseProduct& base) const {
-    const std::int64_t out = y.size(1);
-    const auto scales = [&](const SlotContent& content) { return content.input_gain(site) != SlotContent::kNone; };
-    const auto acts = [&](const SlotContent& content) { return content.output(site) != nullptr; };
-    const auto gains = [&](const SlotContent& content) {
-        return acts(content) && content.output(site)->gain != SlotContent::kNone;
-    };
-
+void ModuleSlots::Impl::terms_kernels(std::size_t site, const torch::Tensor& x, const torch::Tensor& y,
+                                      const SlotPlan& plan, const BaseProduct& base) const {
     // Output terms read the product of x, the row gets that of the scaled x. One of them is y; rows that need the other
     // too have it made by themselves.
     static thread_local std::vector<TouchedRow> own_buffer;
     static thread_local std::vector<TouchedRow> touched_buffer;
-    list_rows(plan, own_buffer, [&](const PlannedSegment& segment) {
-        return segment.any(scales) && (!base.of_base_input || segment.any(gains));
-    });
-    list_rows(plan, touched_buffer, [&](const PlannedSegment& segment) {
-        return segment.any(acts) || (segment.any(scales) && !base.of_base_input);
-    });
+    own_buffer.clear();
+    touched_buffer.clear();
+    for (auto left = plan.site_terms.at(site); !left.empty();) {
+        const PlannedSegment& segment = plan.segments[left.front().segment];
+        std::size_t count = 0;
+        bool scales = false;
+        bool gains = false;
+        bool acts = false;
+        for (; count < left.size() && left[count].segment == left.front().segment; ++count) {
+            scales = scales || left[count].input != nullptr;
+            gains = gains || left[count].gain != nullptr;
+            acts = acts || left[count].gain != nullptr || left[count].add != nullptr;
+        }
+        for (int row = segment.first; row < segment.first + segment.rows; ++row) {
+            if (scales && (!base.of_base_input || gains)) own_buffer.push_back({row, left.first(count)});
+            if (acts || (scales && !base.of_base_input)) touched_buffer.push_back({row, left.first(count)});
+        }
+        left = left.subspan(count);
+    }
     const std::vector<TouchedRow>& own = own_buffer;  // this thread's, whoever runs the tasks
     const std::vector<TouchedRow>& touched = touched_buffer;
     torch::Tensor product;  // [own, out]
     if (!own.empty()) {
         std::vector<std::int64_t> rows;
-        for (const TouchedRow& row : own) rows.push_back(row.second);
+        for (const TouchedRow& row : own) rows.push_back(row.row);
         const torch::Tensor& inputs = base.of_base_input ? x : scaled_input(site, x, plan);
         product = base.multiply(inputs.index_select(0, torch::tensor(rows)));
     }
     const float* bias = base.bias.defined() ? base.bias.const_data_ptr<float>() : nullptr;
+    const std::int64_t out = y.size(1);
+    const auto add_gain = lora_kernels().add_gain;
     run_tasks(static_cast<std::int64_t>(touched.size()), static_cast<std::int64_t>(touched.size()) * out,
               [&](std::int64_t i) {
-                  const auto& [segment, row] = touched[static_cast<std::size_t>(i)];
-                  float* to = y.data_ptr<float>() + row * y.stride(0);
-                  float* before = scratch(static_cast<std::size_t>(out));
-                  std::copy(to, to + out, before);
-                  if (const auto at = find_row(own, row); at != own.end()) {
-                      const float* other = product.const_data_ptr<float>() + (at - own.begin()) * product.stride(0);
-                      std::copy(other, other + out, base.of_base_input ? before : to);
+                  const auto& [row, terms] = touched[static_cast<std::size_t>(i)];
+                  float* to = y.mutable_data_ptr<float>() + row * y.stride(0);
+                  // All terms read the product as it was; a single one may read it where it writes.
+                  const float* before = to;
+                  const auto at = find_row(own, row);
+                  if (terms.size() > 1 || at != own.end()) {
+                      float* copy = scratch(static_cast<std::size_t>(out));
+                      std::copy(to, to + out, copy);
+                      before = copy;
+                      if (at != own.end()) {
+                          const float* other = product.const_data_ptr<float>() + (at - own.begin()) * product.stride(0);
+                          std::copy(other, other + out, base.of_base_input ? copy : to);
+                      }
                   }
-                  for (const PlannedModule& module : segment->modules) {
-                      const SlotContent::Output* term = module.content->output(site);
-                      if (term == nullptr) continue;
-                      if (const float* gain = floats(*module.content, term->gain))
-                          add_gain(to, gain, module.weight, before, term->gain_on_bias ? bias : nullptr, out);
-                      if (const float* add = floats(*module.content, term->add))
-                          for (std::int64_t k = 0; k < out; ++k) to[k] += module.weight * add[k];
+                  for (const PlannedTerm& term : terms) {
+                      if (term.gain != nullptr)
+                          add_gain(to, term.gain, term.weight, before, term.gain_on_bias ? bias : nullptr,
+                                   static_cast<int>(out));
+                      if (term.add != nullptr)
+                          for (std::int64_t k = 0; k < out; ++k) to[k] += term.weight * term.add[k];
                   }
               });
 }
@@ -178,10 +181,29 @@ torch::Tensor ModuleSlots::base_input(int layer, Projection projection, const to
     return plan.inputs[site] ? impl_->scaled_input(site, x, plan) : x;
 }
 
+torch::Tensor ModuleSlots::Impl::norm_kernels(std::size_t site, const torch::Tensor& weight, const torch::Tensor& all,
+                                              const SlotPlan& plan) const {
+    const std::int64_t n = weight.size(0);
+    float* to = all.mutable_data_ptr<float>();
+    for (std::int64_t row = 0; row < all.size(0); ++row) std::copy_n(weight.const_data_ptr<float>(), n, to + row * n);
+    for (const PlannedSegment& segment : plan.segments)
+        for (const PlannedModule& module : segment.modules) {
+            const float* delta = floats(*module.content, module.content->norm_delta(site));
+            if (delta == nullptr) continue;
+            for (std::int64_t row = segment.first; row < segment.first + segment.rows; ++row)
+                for (std::int64_t k = 0; k < n; ++k) to[row * n + k] += module.weight * delta[k];
+        }
+    return all;
+}
+
 torch::Tensor ModuleSlots::norm_weight(int layer, NormSite at, const torch::Tensor& weight, std::int64_t rows,
                                        const SlotPlan& plan) const {
     const std::size_t site = SlotContent::norm_site(layer, at);
     if (!plan.norms[site]) return weight;
+    if (impl_->writes(weight)) {
+        RowBuffer& buffer = impl_->norm_rows.at(static_cast<std::size_t>(at));
+        return impl_->norm_kernels(site, weight, buffer.rows(rows, weight.size(0)), plan);
+    }
     const auto acts = [&](const SlotContent& content) { return content.norm_delta(site) != SlotContent::kNone; };
     return Impl::by_segment(weight.unsqueeze(0).expand({rows, -1}), plan, acts,
                             [&](const PlannedSegment& segment, const torch::Tensor& same) {

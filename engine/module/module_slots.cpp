@@ -3,6 +3,7 @@
 #include "engine/files/quote.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/module/module_slots_impl.hpp"
+#include "engine/weights/zero_pages.hpp"
 
 #include <c10/core/InferenceMode.h>
 
@@ -20,8 +21,7 @@ ModuleSlots::Impl::Impl(const ModelShape& model_shape, const Options& slot_optio
       arena(slot_options.device_bytes) {
     // A plain tensor, so that training may read it: inference tensors are closed to autograd.
     const c10::InferenceMode guard(false);
-    memory = torch::empty({static_cast<std::int64_t>(arena.capacity())},
-                          torch::TensorOptions().dtype(torch::kUInt8).device(device));
+    memory = zero_pages({static_cast<std::int64_t>(arena.capacity())}, torch::kUInt8, device, PageSize::huge);
 }
 
 ModuleSlots::ModuleSlots(const ModelShape& shape, const Options& options, torch::Device device)
@@ -138,6 +138,7 @@ std::optional<SlotId> ModuleSlots::go_on_installing(const std::function<bool()>&
     if (empty == impl.slots.end()) impl.slots.emplace_back();
     impl.slots[index] = std::move(filling.slot);
     impl.filling.reset();
+    impl.changed();
     return SlotId{static_cast<std::int32_t>(index)};
 }
 
@@ -152,6 +153,7 @@ void ModuleSlots::remove(SlotId slot) {
     Impl::Slot& gone = impl_->slots[static_cast<std::size_t>(value_of(slot))];
     impl_->give(*gone.content);
     gone = {};
+    impl_->changed();
 }
 
 const Module* ModuleSlots::module(SlotId slot) const {
@@ -166,6 +168,7 @@ ModulePtr ModuleSlots::share(SlotId slot) const {
 void ModuleSlots::set_merged(bool merged, bool with_head) {
     impl_->merged_layers = merged;
     impl_->merged_head = merged && with_head;
+    impl_->changed();
 }
 
 std::uint64_t ModuleSlots::used_bytes() const { return impl_->arena.used(); }
@@ -228,19 +231,58 @@ std::shared_ptr<const SlotPlan> ModuleSlots::Impl::plan(std::vector<RowSegment> 
         return segment.slots.size() > 1 && segment.combine != Combine::sequence;
     };
     if (std::erase_if(segments, combined) > 0) plan->sequence_levels = levels_of(segments);
+    if (kernels) list_sites(*plan);
     return plan;
 }
 
+void ModuleSlots::Impl::list_sites(SlotPlan& plan) const {
+    for (const auto& level : plan.levels) {
+        auto& pairs = plan.level_pairs.emplace_back();
+        for (std::size_t site = 0; site < plan.pairs.size(); ++site) {
+            pairs.next_site();
+            if (!plan.pairs[site]) continue;
+            for (std::size_t group = 0; group < level.size(); ++group) {
+                const SlotContent& content = *level[group].content;
+                if (const SlotContent::Pair* pair = content.pair(site))
+                    pairs.add({group, pair->rank, pair->scale, bytes(content, pair->a), bytes(content, pair->b)});
+            }
+        }
+    }
+    for (std::size_t site = 0; site < plan.terms.size(); ++site) {
+        plan.site_terms.next_site();
+        if (!plan.terms[site]) continue;
+        for (std::size_t segment = 0; segment < plan.segments.size(); ++segment)
+            for (const auto& [content, weight] : plan.segments[segment].modules) {
+                const float* input = floats(*content, content->input_gain(site));
+                const SlotContent::Output* output = content->output(site);
+                if (output == nullptr && input == nullptr) continue;
+                PlannedTerm term{segment, weight};
+                term.input = input;
+                if (output != nullptr) {
+                    term.gain = floats(*content, output->gain);
+                    term.add = floats(*content, output->add);
+                    term.gain_on_bias = output->gain_on_bias;
+                }
+                plan.site_terms.add(term);
+            }
+    }
+}
+
 std::shared_ptr<const SlotPlan> ModuleSlots::plan(const Batch& batch) const {
+    Impl::KeptPlan& kept = impl_->whole_step;
+    if (kept.fits(batch, {})) return kept.plan;
     std::vector<RowSegment> segments = segments_of(batch);
     for (const RowSegment& segment : segments)
         for (const SlotWeight& slot : segment.slots)
             TORCH_CHECK(module(slot.slot) != nullptr, "a batch names an empty slot");
-    return impl_->plan(std::move(segments));
+    kept.keep(batch, {}, impl_->plan(std::move(segments)));
+    return kept.plan;
 }
 
 std::shared_ptr<const SlotPlan> ModuleSlots::plan(const Batch& batch, std::span<const std::int32_t> rows) const {
-    return impl_->plan(segments_of(batch, rows));
+    Impl::KeptPlan& kept = impl_->some_rows;
+    if (!kept.fits(batch, rows)) kept.keep(batch, rows, impl_->plan(segments_of(batch, rows)));
+    return kept.plan;
 }
 
 const PrefixSegment* ModuleSlots::prefix(const Batch& batch, int row) const {
@@ -276,38 +318,37 @@ bool ModuleSlots::touches_output(int layer, const SlotPlan& plan) const {
 }
 
 bool ModuleSlots::Impl::writes(const torch::Tensor& t) const {
-    return kernels && !at::GradMode::is_enabled() && t.scalar_type() == torch::kFloat32 && t.stride(1) == 1;
+    return kernels && !at::GradMode::is_enabled() && t.scalar_type() == torch::kFloat32 && t.stride(-1) == 1;
 }
 
-torch::Tensor ModuleSlots::apply(int layer, Projection projection, const torch::Tensor& x, torch::Tensor y,
-                                 const SlotPlan& plan, const BaseProduct& base) const {
-    const std::size_t site = SlotContent::site(layer, projection);
-    const bool in_place = impl_->writes(x) && impl_->writes(y);
+void ModuleSlots::apply(int layer, std::span<const Product> products, const torch::Tensor& x,
+                        const SlotPlan& plan) const {
+    const bool in_place =
+        impl_->writes(x) && std::all_of(products.begin(), products.end(),
+                                        [&](const Product& product) { return impl_->writes(*product.y); });
     // Terms first: they read the base's product as it is.
-    if (plan.terms[site]) {
+    for (const auto& [projection, y, base] : products) {
+        const std::size_t site = SlotContent::site(layer, projection);
+        if (!plan.terms[site]) continue;
         if (plan.is_merged(site)) {
-            y = impl_->terms_merged(site, y, plan, base, in_place);
+            *y = impl_->terms_merged(site, *y, plan, base, in_place);
         } else if (in_place) {
-            impl_->terms_kernels(site, x, y, plan, base);
+            impl_->terms_kernels(site, x, *y, plan, base);
         } else {
-            y = impl_->terms_torch(site, x, y, plan, base);
+            *y = impl_->terms_torch(site, x, *y, plan, base);
         }
     }
-    if (plan.pairs[site]) {
+    if (in_place) impl_->pairs_kernels(layer, products, x, plan);
+    for (const auto& [projection, y, base] : products) {
+        const std::size_t site = SlotContent::site(layer, projection);
+        if (!in_place && plan.pairs[site]) *y = impl_->pairs_torch(site, x, *y, plan);
+        if (projection != Projection::head || !plan.head_rows) continue;
         if (in_place) {
-            impl_->pairs_kernels(site, projection, x, y, plan);
+            impl_->head_rows_kernels(x, *y, plan);
         } else {
-            y = impl_->pairs_torch(site, x, y, plan);
+            *y = impl_->head_rows_torch(x, *y, plan);
         }
     }
-    if (projection == Projection::head && plan.head_rows) {
-        if (in_place) {
-            impl_->head_rows_kernels(x, y, plan);
-        } else {
-            y = impl_->head_rows_torch(x, y, plan);
-        }
-    }
-    return y;
 }
 
 torch::Tensor ModuleSlots::embed(std::span<const TokenId> tokens, torch::Tensor x, const SlotPlan& plan) const {

@@ -78,7 +78,8 @@ public:
     std::uint64_t used_bytes() const;
     std::uint64_t capacity_bytes() const;
 
-    /// Valid until a slot of the batch is removed.
+    /// Valid until a slot of the batch is removed. The one of the call before while neither the batch's segments nor
+    /// the slots have changed: a steady decode makes none.
     std::shared_ptr<const SlotPlan> plan(const Batch& batch) const;
     /// For a selection of the step's rows (ascending), counted by their place in it.
     std::shared_ptr<const SlotPlan> plan(const Batch& batch, std::span<const std::int32_t> rows) const;
@@ -100,11 +101,25 @@ public:
     /// projections that share their product with no other; at fused ones apply() multiplies such rows by themselves.
     torch::Tensor base_input(int layer, Projection projection, const torch::Tensor& x, const SlotPlan& plan) const;
 
-    /// y and all that the modules of each row add to it (pairs, output and input terms; at the head its rows too).
-    /// x: [rows, in]; y: [rows, out], the base's product before its bias (may be a row-strided view of a fused output),
-    /// float32 or bfloat16. The caller adds the bias afterwards; modules without terms never ask for `base`.
+    /// One of the projections that read the same input, and its base product.
+    struct Product {
+        Projection projection{};
+        torch::Tensor* y = nullptr;
+        BaseProduct base;
+    };
+
+    /// Every y becomes y and all that the modules of each row add to it (pairs, output and input terms; at the head its
+    /// rows too), in one pass over the rows. x: [rows, in]; y: [rows, out], the base's product before its bias (may be
+    /// a row-strided view of a fused output), float32 or bfloat16. The caller adds the bias afterwards; modules without
+    /// terms never ask for `base`.
+    void apply(int layer, std::span<const Product> products, const torch::Tensor& x, const SlotPlan& plan) const;
+    /// Of one projection.
     torch::Tensor apply(int layer, Projection projection, const torch::Tensor& x, torch::Tensor y, const SlotPlan& plan,
-                        const BaseProduct& base) const;
+                        const BaseProduct& base) const {
+        const Product product{projection, &y, base};
+        apply(layer, std::span(&product, 1), x, plan);
+        return y;
+    }
     /// Where no term asks for the base.
     torch::Tensor apply(int layer, Projection projection, const torch::Tensor& x, torch::Tensor y,
                         const SlotPlan& plan) const {

@@ -8,7 +8,10 @@
 #include "engine/module/arena.hpp"
 #include "engine/module/module_slots.hpp"
 #include "engine/module/slot_plan.hpp"
+#include "engine/weights/row_buffer.hpp"
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -16,7 +19,7 @@
 namespace attune {
 
 // Rows that one task of the kernel path takes: few enough to split a prompt over threads, enough to reuse A and B.
-constexpr int kTaskRows = 16;
+constexpr int kTaskRows = 8;
 // Multiply-adds below which a second thread costs more than it saves.
 constexpr std::int64_t kParallelWork = 200'000;
 
@@ -25,6 +28,32 @@ struct ModuleSlots::Impl {
         ModulePtr module;
         std::unique_ptr<SlotContent> content;  // stays at its address: plans point to it
         ModulePtr stored;                      // what content speaks of: the module, or a copy with padded pairs
+    };
+
+    /// A plan and what it was made of.
+    class KeptPlan {
+    public:
+        bool fits(const Batch& batch, std::span<const std::int32_t> rows) const {
+            return plan && segment_rows_ == batch.segment_rows && segment_offsets_ == batch.segment_offsets &&
+                   segment_slots_ == batch.segment_slots && segment_combine_ == batch.segment_combine &&
+                   std::equal(rows.begin(), rows.end(), rows_.begin(), rows_.end());
+        }
+        void keep(const Batch& batch, std::span<const std::int32_t> rows, std::shared_ptr<const SlotPlan> made) {
+            segment_rows_ = batch.segment_rows;
+            segment_offsets_ = batch.segment_offsets;
+            segment_slots_ = batch.segment_slots;
+            segment_combine_ = batch.segment_combine;
+            rows_.assign(rows.begin(), rows.end());
+            plan = std::move(made);
+        }
+
+        std::shared_ptr<const SlotPlan> plan;
+
+    private:
+        std::vector<std::int32_t> segment_rows_, segment_offsets_;
+        std::vector<SlotWeight> segment_slots_;
+        std::vector<Combine> segment_combine_;
+        std::vector<std::int32_t> rows_;
     };
 
     Impl(const ModelShape& model_shape, const Options& slot_options, torch::Device on);
@@ -43,6 +72,13 @@ struct ModuleSlots::Impl {
     void fill(const SlotArray& array);
     SlotPlan::Levels levels_of(std::span<const RowSegment> segments) const;
     std::shared_ptr<const SlotPlan> plan(std::vector<RowSegment> segments) const;
+    /// The plan's lists by site.
+    void list_sites(SlotPlan& plan) const;
+    /// What slots hold has changed: plans of before are of no use.
+    void changed() {
+        whole_step = {};
+        some_rows = {};
+    }
 
     // ---- the memory
 
@@ -70,13 +106,15 @@ struct ModuleSlots::Impl {
 
     // ---- the effects
 
-    void pairs_kernels(std::size_t site, Projection projection, const torch::Tensor& x, torch::Tensor& y,
+    void pairs_kernels(int layer, std::span<const Product> products, const torch::Tensor& x,
                        const SlotPlan& plan) const;
     torch::Tensor pairs_torch(std::size_t site, const torch::Tensor& x, const torch::Tensor& y,
                               const SlotPlan& plan) const;
 
     torch::Tensor scaled_input(std::size_t site, const torch::Tensor& x, const SlotPlan& plan) const;
-    void terms_kernels(std::size_t site, const torch::Tensor& x, torch::Tensor& y, const SlotPlan& plan,
+    torch::Tensor norm_kernels(std::size_t site, const torch::Tensor& weight, const torch::Tensor& all,
+                               const SlotPlan& plan) const;
+    void terms_kernels(std::size_t site, const torch::Tensor& x, const torch::Tensor& y, const SlotPlan& plan,
                        const BaseProduct& base) const;
     torch::Tensor terms_torch(std::size_t site, const torch::Tensor& x, const torch::Tensor& y, const SlotPlan& plan,
                               const BaseProduct& base) const;
@@ -144,6 +182,12 @@ struct ModuleSlots::Impl {
     bool merged_head = false;
     int prepared_rank = 0;  ///< 0: not prepared
     bool captured = false;
+
+    KeptPlan whole_step, some_rows;  // of the last step
+    // On the kernel path: a norm's weights row by row, by place in the layer, and inputs of base_input(), by
+    // projection. (Each is used up before its place in the next layer asks again.)
+    mutable std::array<RowBuffer, SlotContent::kNormSites + 1> norm_rows;
+    mutable std::array<RowBuffer, kProjections + 1> scaled_rows;
 };
 
 }  // namespace attune

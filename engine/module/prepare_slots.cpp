@@ -114,6 +114,7 @@ Result<std::string> ModuleSlots::prepare_slots(int target_rank, std::string_view
         impl.give(*slot->content);
         *slot = std::move(padded);
     }
+    impl.changed();
     return warning;
 }
 

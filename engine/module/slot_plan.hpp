@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace attune {
@@ -32,6 +33,45 @@ struct PlannedSegment {
     }
 };
 
+/// What a list has for every site, one site after the other.
+template <class Entry>
+class BySite {
+public:
+    /// Those added from here on are of the next site.
+    void next_site() { ends_.push_back(entries_.size()); }
+    void add(const Entry& entry) {
+        entries_.push_back(entry);
+        ++ends_.back();
+    }
+    std::span<const Entry> at(std::size_t site) const {
+        const std::size_t begin = site == 0 ? 0 : ends_[site - 1];
+        return std::span(entries_).subspan(begin, ends_[site] - begin);
+    }
+
+private:
+    std::vector<Entry> entries_;
+    std::vector<std::size_t> ends_;  // [sites]
+};
+
+/// A low-rank pair of a level's group, and where it lies.
+struct PlannedPair {
+    std::size_t group = 0;
+    int rank = 0;
+    float scale = 1.0F;
+    const void* a = nullptr;
+    const void* b = nullptr;
+};
+
+/// What a module does to a segment's rows element by element, and where it lies; null without.
+struct PlannedTerm {
+    std::size_t segment = 0;
+    float weight = 1.0F;
+    const float* gain = nullptr;   // [out]
+    const float* add = nullptr;    // [out]
+    const float* input = nullptr;  // [in]
+    bool gain_on_bias = false;
+};
+
 /// A step's rows in both orders that the effects want: by slot, so that products with few rows each share a module's
 /// matrices; and as segments, for what is done element by element. Built once per step, used by every layer.
 class SlotPlan {
@@ -45,6 +85,10 @@ public:
 
     Levels levels;
     std::vector<PlannedSegment> segments;
+    // The same for the kernels' inner loops: to look into every module at every site costs more than what is done
+    // there. Ascending by group and by segment.
+    std::vector<BySite<PlannedPair>> level_pairs;  // [level]
+    BySite<PlannedTerm> site_terms;
     /// Where a segment asks for parallel or interpolated states: the levels of all other segments.
     std::optional<Levels> sequence_levels;
 

@@ -49,6 +49,7 @@ Weight::Weight(std::vector<Part> parts, std::int64_t columns, const Options& opt
     // Zeros: the padding takes part in the products and is hashed.
     storage_ = panels ? zero_pages({static_cast<std::int64_t>(bytes)}, torch::kUInt8, options.device, PageSize::huge)
                       : zero_pages({outputs_, columns_}, options.dtype, options.device, PageSize::huge);
+    if (!panels && options.dtype == torch::kFloat32 && outputs_ == 1) vector_ = storage_.select(0, 0);
 }
 
 std::uint64_t Weight::row_bytes(std::size_t part) const {
@@ -73,16 +74,29 @@ std::uint64_t Weight::part_bytes(std::size_t part) const {
 
 // ---- the mathematics' side
 
-torch::Tensor Weight::matmul(const torch::Tensor& x) const {
-    if (options_.layout == WeightLayout::panels) return matmul_panels(x);
+torch::Tensor Weight::matmul(const torch::Tensor& x, torch::Tensor out) const {
+    if (options_.layout == WeightLayout::panels) return matmul_panels(x, std::move(out));
     if (!is_bf16(options_)) return torch::linear(x, storage_);
     return torch::linear(x.to(torch::kBFloat16), storage_).to(torch::kFloat32);
 }
 
 torch::Tensor Weight::gather(const torch::Tensor& ids) const {
     TORCH_CHECK(parts_.size() == 1, "gather needs a weight of one tensor");
-    if (options_.layout == WeightLayout::panels) return gather_panels(ids);
-    return storage_.index_select(0, ids).to(torch::kFloat32);
+    if (options_.layout == WeightLayout::rows) return storage_.index_select(0, ids).to(torch::kFloat32);
+    const torch::Tensor list = ids.to(torch::kCPU, torch::kInt32).contiguous();
+    torch::Tensor out = torch::empty({list.size(0), columns_}, torch::kFloat32);
+    gather({list.const_data_ptr<std::int32_t>(), static_cast<std::size_t>(list.size(0))},
+           out.mutable_data_ptr<float>());
+    return out;
+}
+
+void Weight::gather(std::span<const std::int32_t> ids, float* into) const {
+    TORCH_CHECK(parts_.size() == 1 && options_.device.is_cpu(), "gather needs a weight of one tensor on the CPU");
+    for (const std::int32_t id : ids) {
+        TORCH_CHECK(id >= 0 && id < parts_[0].rows, "token id ", id, " is outside of the vocabulary");
+        read_resident_row(0, id, into);
+        into += columns_;
+    }
 }
 
 torch::Tensor Weight::read_rows(std::size_t part, std::int64_t first, std::int64_t count) const {
@@ -96,9 +110,9 @@ torch::Tensor Weight::read_rows(std::size_t part, std::int64_t first, std::int64
     return out;
 }
 
-torch::Tensor Weight::vector() const {
-    TORCH_CHECK(options_.layout == WeightLayout::rows && !is_bf16(options_) && outputs_ == 1, "not a float32 vector");
-    return storage_.select(0, 0);
+const torch::Tensor& Weight::vector() const {
+    TORCH_CHECK(vector_.defined(), "not a float32 vector");
+    return vector_;
 }
 
 // ---- changing and restoring

@@ -86,14 +86,17 @@ public:
 
     // ---- the mathematics' side
 
-    /// x: [n, columns] float32 -> [n, outputs()] float32. Differentiable in x with layout `rows`.
-    torch::Tensor matmul(const torch::Tensor& x) const;
+    /// x: [n, columns] float32 -> [n, outputs()] float32. Differentiable in x with layout `rows`. `out`: where packed
+    /// weights write the result, contiguous; without, and with layout `rows`, it is a new tensor.
+    torch::Tensor matmul(const torch::Tensor& x, torch::Tensor out = {}) const;
     /// ids: [n] int64 on the weight's device -> [n, columns] float32. For weights of one part.
     torch::Tensor gather(const torch::Tensor& ids) const;
+    /// The same on the CPU, without a tensor: `into` is [ids, columns].
+    void gather(std::span<const std::int32_t> ids, float* into) const;
     /// -> [count, columns] float32 on the weight's device; a copy.
     torch::Tensor read_rows(std::size_t part, std::int64_t first, std::int64_t count) const;
     /// A float32 vector weight as it lies in memory: [columns].
-    torch::Tensor vector() const;
+    const torch::Tensor& vector() const;
 
     // ---- changing and restoring
 
@@ -176,7 +179,7 @@ private:
     std::int64_t stored_rows(std::size_t part) const;
     std::uint64_t row_bytes(std::size_t part) const;
     std::uint64_t part_begin(std::size_t part) const { return begins_[part]; }  ///< its first byte within the storage
-    void read_resident_row(std::size_t part, std::int64_t row, float* into) const;  // of panels
+    void read_resident_row(std::size_t part, std::int64_t row, float* into) const;  // on the CPU
     std::span<const std::byte> resident_bytes(std::size_t part, std::uint64_t offset, std::uint64_t count,
                                               std::vector<std::byte>& staging) const;
     void write_bytes(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes);
@@ -192,8 +195,7 @@ private:
     Result<void> read_source(std::size_t part);
     /// The part's resident bytes, [part_bytes] uint8.
     torch::Tensor byte_view(std::size_t part) const;
-    torch::Tensor matmul_panels(const torch::Tensor& x) const;
-    torch::Tensor gather_panels(const torch::Tensor& ids) const;
+    torch::Tensor matmul_panels(const torch::Tensor& x, torch::Tensor out) const;
 
     /// How many rows can be read from a file apart from the others: whole panels, and whole heads where rows change
     /// places.
@@ -225,6 +227,7 @@ private:
     Options options_;
     torch::Tensor storage_;              // rows: [outputs, columns]; panels: bytes, part after part
     std::vector<std::uint64_t> begins_;  // of each part within the storage
+    torch::Tensor vector_;               // [columns] of the storage where that is a float32 vector
     std::unique_ptr<Gate[]> gates_;
     std::vector<std::string> expected_;
     std::vector<SourceTensor> sources_;

@@ -49,10 +49,10 @@ struct QuantInput {
 
 }  // namespace
 
-torch::Tensor Weight::matmul_panels(const torch::Tensor& input) const {
+torch::Tensor Weight::matmul_panels(const torch::Tensor& input, torch::Tensor y) const {
     TORCH_CHECK(!(torch::GradMode::is_enabled() && input.requires_grad()), "packed weights have no gradients");
     const torch::Tensor x = input.stride(1) == 1 ? input : input.contiguous();
-    torch::Tensor y = torch::empty({x.size(0), outputs_}, x.options());
+    if (!y.defined()) y = torch::empty({x.size(0), outputs_}, x.options());
     GemmCall call;
     call.x = x.const_data_ptr<float>();
     call.x_stride = x.stride(0);
@@ -97,26 +97,20 @@ torch::Tensor Weight::matmul_panels(const torch::Tensor& input) const {
 }
 
 void Weight::read_resident_row(std::size_t part, std::int64_t row, float* into) const {
-    const std::byte* panels = static_cast<const std::byte*>(storage_.const_data_ptr()) + part_begin(part);
-    if (parts_[part].quant != Quant::none) {
-        unpack_row(parts_[part].quant, panels, row, columns_, into);
-    } else if (options_.dtype == torch::kBFloat16) {
-        unpack_row(reinterpret_cast<const Bf16*>(panels), row, columns_, into);
+    const bool packed = options_.layout == WeightLayout::panels;
+    const std::byte* from =
+        static_cast<const std::byte*>(storage_.const_data_ptr()) +
+        (packed ? part_begin(part) : static_cast<std::uint64_t>(parts_[part].first_output + row) * row_bytes(part));
+    if (parts_[part].quant != Quant::none) return unpack_row(parts_[part].quant, from, row, columns_, into);
+    if (options_.dtype == torch::kBFloat16) {
+        const auto* values = reinterpret_cast<const Bf16*>(from);
+        if (packed) return unpack_row(values, row, columns_, into);
+        std::transform(values, values + columns_, into, [](Bf16 value) { return from_bf16(value); });
     } else {
-        unpack_row(reinterpret_cast<const float*>(panels), row, columns_, into);
+        const auto* values = reinterpret_cast<const float*>(from);
+        if (packed) return unpack_row(values, row, columns_, into);
+        std::copy_n(values, columns_, into);
     }
-}
-
-torch::Tensor Weight::gather_panels(const torch::Tensor& ids) const {
-    const torch::Tensor list = ids.to(torch::kCPU, torch::kInt64).contiguous();
-    torch::Tensor out = torch::empty({list.size(0), columns_}, torch::kFloat32);
-    const std::int64_t* id = list.const_data_ptr<std::int64_t>();
-    float* to = out.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < list.size(0); ++i) {
-        TORCH_CHECK(id[i] >= 0 && id[i] < parts_[0].rows, "token id ", id[i], " is outside of the vocabulary");
-        read_resident_row(0, id[i], to + i * columns_);
-    }
-    return out;
 }
 
 }  // namespace attune

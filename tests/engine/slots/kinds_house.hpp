@@ -33,14 +33,14 @@ class KindsHouse {
 public:
     static constexpr int kBlocks = 256;
 
-    explicit KindsHouse(const std::string& name, bool torch_kernels = false,
-                        torch::Dtype slot_dtype = torch::kFloat32) {
-        auto loaded = load_model(golden::model_folder(name), {torch::kCPU, torch::kFloat32, torch_kernels});
+    explicit KindsHouse(const std::string& name, bool torch_kernels = false, torch::Dtype slot_dtype = torch::kFloat32,
+                        torch::Dtype base_dtype = torch::kFloat32) {
+        auto loaded = load_model(golden::model_folder(name), {torch::kCPU, base_dtype, torch_kernels});
         if (!loaded) throw std::runtime_error(loaded.error().message);
         model = std::move(*loaded);
         slots =
             std::make_unique<ModuleSlots>(model->shape(), options_of(slot_dtype, torch_kernels, 64 << 20), torch::kCPU);
-        kv = std::make_unique<KvCache>(model->shape(), kBlocks, torch::kFloat32, torch::kCPU, torch_kernels);
+        kv = std::make_unique<KvCache>(model->shape(), kBlocks, base_dtype, torch::kCPU, torch_kernels);
     }
 
     SlotId install(const ModulePtr& module) {
