@@ -319,6 +319,13 @@ bool change_panel(const ChangeCall& call) {
 
 // ---- attention
 
+/// Two vectors as they are stored.
+inline void prefetch_two(const float* from) {
+    __builtin_prefetch(from);
+    __builtin_prefetch(from + kLanes);
+}
+inline void prefetch_two(const Bf16* from) { __builtin_prefetch(from); }
+
 /// `Group` query heads that share a key/value head, for one row.
 template <int Group, class Element>
 inline void attend_group(const AttentionCall& call, std::int64_t row, int kv_head, int first_head, float* scratch) {
@@ -342,12 +349,20 @@ inline void attend_group(const AttentionCall& call, std::int64_t row, int kv_hea
     for (int b = first_block; b < blocks; ++b) {
         const Element* keys = static_cast<const Element*>(call.keys) +
                               (static_cast<std::ptrdiff_t>(table[b]) * call.kv_heads + kv_head) * key_block;
+        // Blocks lie anywhere: keys are asked for two blocks ahead, values while there is still time.
+        const Element* next_keys =
+            static_cast<const Element*>(call.keys) +
+            (static_cast<std::ptrdiff_t>(table[b + 2 < blocks ? b + 2 : b]) * call.kv_heads + kv_head) * key_block;
+        const Element* values = static_cast<const Element*>(call.values) +
+                                (static_cast<std::ptrdiff_t>(table[b]) * call.kv_heads + kv_head) * value_block;
         // Two chains per head (even and odd dimensions) hide the latency of the multiply-add.
         Floats even[Group];
         Floats odd[Group];
 #pragma GCC unroll 8
         for (int g = 0; g < Group; ++g) even[g] = odd[g] = Floats{};
         for (int d = 0; d < call.head_dim; d += 2) {
+            prefetch_two(next_keys + static_cast<std::ptrdiff_t>(d) * kLanes);
+            prefetch_two(values + static_cast<std::ptrdiff_t>(d) * kLanes);
             const Floats k0 = load(keys + static_cast<std::ptrdiff_t>(d) * kLanes);
             const Floats k1 = load(keys + static_cast<std::ptrdiff_t>(d + 1) * kLanes);
 #pragma GCC unroll 8

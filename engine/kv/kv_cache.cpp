@@ -110,7 +110,7 @@ void KvCache::write(int layer, const torch::Tensor& k, const torch::Tensor& v, c
         call.blocks = step.blocks.data();
         const bool bf16 = keys_[at].scalar_type() == torch::kBFloat16;
         const auto run = bf16 ? cpu_kernels().kv_write_bf16 : cpu_kernels().kv_write_f32;
-        parallel_for(k.size(0), 64, [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
+        parallel_for(k.size(0), 8, [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
         return;
     }
     const torch::NoGradGuard no_grad;
