@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures output tokens/s over HTTP at 1 and 32 streams, on the base and over 8 LoRAs, with f32 and bf16 weights.
+"""Measures output tokens/s over HTTP at 1 and 32 streams, on the base and over 8 and 32 LoRAs, with f32 and bf16 weights.
 
     python bench/run_load.py --attune build/attune --model models/smollm2 [--rounds 3] [--name load]
 
@@ -20,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
 from make_modules import write_module  # noqa: E402
 from served import ROOT, Server, commit, machine, save  # noqa: E402
 
-LORAS = [f"lora{i}" for i in range(8)]
+LORAS = [f"lora{i}" for i in range(32)]
 # column -> (streams, requests, modules)
-CASES = {"1 stream": (1, 4, []), "32 streams, base": (32, 64, []), "32 streams, 8 LoRAs": (32, 64, LORAS)}
+CASES = {"1 stream": (1, 4, []), "32 streams, base": (32, 64, []), "32 streams, 8 LoRAs": (32, 64, LORAS[:8]),
+         "32 streams, 32 LoRAs": (32, 64, LORAS)}
 
 
 def measure(load, server, streams, requests, modules, seed):
