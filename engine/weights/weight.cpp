@@ -228,32 +228,36 @@ Result<void> Weight::read_source_rows(std::size_t part, std::int64_t first, std:
     return {};
 }
 
-Result<void> Weight::convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first,
-                                   Staging& staging) const {
+std::size_t Weight::chunk_bytes(std::size_t part, const SourceTensor& source, std::int64_t first) const {
+    const std::int64_t count = std::min(chunk_rows(source), parts_[part].rows - first);
+    const bool panels = options_.layout == WeightLayout::panels;
+    return static_cast<std::size_t>(panels ? round_up(count, kPanelOutputs) : count) * row_bytes(part);
+}
+
+Result<void> Weight::convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, Staging& staging,
+                                   std::byte* into) const {
     auto& [raw, values, codes, encoded] = staging;
     const std::int64_t count = std::min(chunk_rows(source), parts_[part].rows - first);
     const bool panels = options_.layout == WeightLayout::panels;
-    const std::int64_t stored = panels ? round_up(count, kPanelOutputs) : count;
-    encoded.resize(static_cast<std::size_t>(stored) * row_bytes(part));
     // What most checkpoints hold and most servers keep: not worth a way through float32.
     if (panels && is_bf16(options_) && parts_[part].quant == Quant::none && source.stored.type == StoredType::bf16 &&
         source.paired_rows == 0) {
         if (auto ok = read_raw(part, source, first, count, raw); !ok) return ok;
-        pack_bf16_panels(raw, count, columns_, reinterpret_cast<Bf16*>(encoded.data()));
+        pack_bf16_panels(raw, count, columns_, reinterpret_cast<Bf16*>(into));
         return {};
     }
     if (auto ok = read_chunk(part, source, first, count, staging); !ok) return ok;
     if (parts_[part].quant != Quant::none) {
-        pack_panels(codes, encoded.data());
+        pack_panels(codes, into);
     } else if (panels && is_bf16(options_)) {
-        pack_panels(values.data(), count, columns_, reinterpret_cast<Bf16*>(encoded.data()));
+        pack_panels(values.data(), count, columns_, reinterpret_cast<Bf16*>(into));
     } else if (panels) {
-        pack_panels(values.data(), count, columns_, reinterpret_cast<float*>(encoded.data()));
+        pack_panels(values.data(), count, columns_, reinterpret_cast<float*>(into));
     } else if (is_bf16(options_)) {
-        auto* to = reinterpret_cast<Bf16*>(encoded.data());
+        auto* to = reinterpret_cast<Bf16*>(into);
         for (std::size_t i = 0; i < values.size(); ++i) to[i] = to_bf16(values[i]);
     } else {
-        std::memcpy(encoded.data(), values.data(), encoded.size());
+        std::memcpy(into, values.data(), values.size() * sizeof(float));
     }
     return {};
 }
@@ -262,7 +266,8 @@ template <class Take>
 Result<void> Weight::convert_source(std::size_t part, const SourceTensor& source, Take&& take) const {
     Staging staging;
     for (std::int64_t first = 0; first < parts_[part].rows; first += chunk_rows(source)) {
-        if (auto ok = convert_chunk(part, source, first, staging); !ok) return ok;
+        staging.encoded.resize(chunk_bytes(part, source, first));
+        if (auto ok = convert_chunk(part, source, first, staging, staging.encoded.data()); !ok) return ok;
         take(std::span<const std::byte>(staging.raw), static_cast<std::uint64_t>(first) * row_bytes(part),
              std::span<const std::byte>(staging.encoded));
     }

@@ -214,9 +214,10 @@ private:
                             Staging& staging) const;
     std::int64_t chunk_rows(const SourceTensor& source) const;
 
-    /// The chunk_rows() rows from `first` on, or those up to the end.
-    Result<void> convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first,
-                               Staging& staging) const;
+    /// The chunk_rows() rows from `first` on, or those up to the end, as they lie in memory: chunk_bytes() `into`.
+    Result<void> convert_chunk(std::size_t part, const SourceTensor& source, std::int64_t first, Staging& staging,
+                               std::byte* into) const;
+    std::size_t chunk_bytes(std::size_t part, const SourceTensor& source, std::int64_t first) const;
     /// Calls take(raw file bytes, offset within the part's resident bytes, resident bytes) chunk by chunk.
     template <class Take>
     Result<void> convert_source(std::size_t part, const SourceTensor& source, Take&& take) const;
