@@ -114,8 +114,21 @@ asio::awaitable<Outcome> StreamClient::run(std::string model, std::string body, 
     outcome.start = Clock::now();
     try {
         stream_.expires_after(std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000)));
+        const bool kept_alive = connected_;
         if (!connected_) co_await connect();
-        co_await exchange(body, outcome);
+        bool closed_meanwhile = false;
+        try {
+            co_await exchange(body, outcome);
+        } catch (const boost::system::system_error& error) {
+            // Some servers close a kept connection without a word; the next request finds out.
+            closed_meanwhile = kept_alive && error.code() == http::error::end_of_stream && outcome.chunks.empty();
+            if (!closed_meanwhile) throw;
+        }
+        if (closed_meanwhile) {
+            stream_.close();
+            co_await connect();
+            co_await exchange(body, outcome);
+        }
     } catch (const std::exception& error) {
         outcome.error = error.what();
         stream_.close();
