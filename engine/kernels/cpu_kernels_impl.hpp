@@ -326,6 +326,70 @@ inline void prefetch_two(const float* from) {
 }
 inline void prefetch_two(const Bf16* from) { __builtin_prefetch(from); }
 
+// Vectors of a value summed side by side: each is a chain of its own, and one alone waits for the multiply-adds.
+constexpr int kValueChunks = ATTUNE_KERNEL_ROWS >= 12 ? 4 : 1;
+
+/// The second half of a row's attention: its weights lie in `weights`, [Group][blocks][lanes].
+struct ValueSum {
+    const AttentionCall& call;
+    const std::int32_t* table;
+    const float* weights;
+    const float* inverse;  // [Group]
+    std::int64_t row;
+    std::ptrdiff_t group_stride;
+    std::ptrdiff_t value_block;
+    int first_block;
+    int blocks;
+    int kv_head;
+    int first_head;
+};
+
+/// Dimensions [d, d + Chunks * kLanes) of the weighted sum of values.
+template <int Group, int Chunks, class Element>
+inline void add_values(const ValueSum& sum, int d) {
+    const AttentionCall& call = sum.call;
+    const int position = call.positions[sum.row];
+    Floats acc[Group][Chunks];
+#pragma GCC unroll 8
+    for (int g = 0; g < Group; ++g) {
+#pragma GCC unroll 8
+        for (int c = 0; c < Chunks; ++c) acc[g][c] = Floats{};
+    }
+    for (int b = sum.first_block; b < sum.blocks; ++b) {
+        const Element* values =
+            static_cast<const Element*>(call.values) +
+            (static_cast<std::ptrdiff_t>(sum.table[b]) * call.kv_heads + sum.kv_head) * sum.value_block + d;
+        const float* weights = sum.weights + static_cast<std::ptrdiff_t>(b) * kLanes;
+        // Positions beyond the row were never written in this sequence; their block may hold another's leftovers,
+        // even infinities, which a zero weight would turn into NaN.
+        const int last = position - b * kBlockTokens < kLanes - 1 ? position - b * kBlockTokens : kLanes - 1;
+        for (int j = 0; j <= last; ++j) {
+            Floats v[Chunks];
+#pragma GCC unroll 8
+            for (int c = 0; c < Chunks; ++c)
+                v[c] = load(values + static_cast<std::ptrdiff_t>(j) * call.value_dim + c * kLanes);
+#pragma GCC unroll 8
+            for (int g = 0; g < Group; ++g) {
+                const Floats weight = splat(weights[g * sum.group_stride + j]);
+#pragma GCC unroll 8
+                for (int c = 0; c < Chunks; ++c) acc[g][c] += v[c] * weight;
+            }
+        }
+    }
+    float* out = call.out + sum.row * call.out_stride + static_cast<std::ptrdiff_t>(sum.first_head) * call.head_dim;
+#pragma GCC unroll 8
+    for (int g = 0; g < Group; ++g) {
+#pragma GCC unroll 8
+        for (int c = 0; c < Chunks; ++c) {
+            const int at = d + c * kLanes;
+            float lanes[kLanes];
+            store(lanes, acc[g][c] * sum.inverse[g]);
+            const int n = call.head_dim - at < kLanes ? call.head_dim - at : kLanes;
+            __builtin_memcpy(out + g * call.head_dim + at, lanes, static_cast<std::size_t>(n) * sizeof(float));
+        }
+    }
+}
+
 /// `Group` query heads that share a key/value head, for one row.
 template <int Group, class Element>
 inline void attend_group(const AttentionCall& call, std::int64_t row, int kv_head, int first_head, float* scratch) {
@@ -396,32 +460,12 @@ inline void attend_group(const AttentionCall& call, std::int64_t row, int kv_hea
         inverse[g] = 1.0F / sum_lanes(sum);
     }
 
-    float* out = call.out + row * call.out_stride + static_cast<std::ptrdiff_t>(first_head) * call.head_dim;
-    for (int d = 0; d < call.head_dim; d += kLanes) {
-        Floats acc[Group];
-#pragma GCC unroll 8
-        for (int g = 0; g < Group; ++g) acc[g] = Floats{};
-        for (int b = first_block; b < blocks; ++b) {
-            const Element* values = static_cast<const Element*>(call.values) +
-                                    (static_cast<std::ptrdiff_t>(table[b]) * call.kv_heads + kv_head) * value_block + d;
-            const float* weights = scratch + static_cast<std::ptrdiff_t>(b) * kLanes;
-            // Positions beyond the row were never written in this sequence; their block may hold another's leftovers,
-            // even infinities, which a zero weight would turn into NaN.
-            const int last = position - b * kBlockTokens < kLanes - 1 ? position - b * kBlockTokens : kLanes - 1;
-            for (int j = 0; j <= last; ++j) {
-                const Floats v = load(values + static_cast<std::ptrdiff_t>(j) * call.value_dim);
-#pragma GCC unroll 8
-                for (int g = 0; g < Group; ++g) acc[g] += v * weights[g * group_stride + j];
-            }
-        }
-#pragma GCC unroll 8
-        for (int g = 0; g < Group; ++g) {
-            float lanes[kLanes];
-            store(lanes, acc[g] * inverse[g]);
-            const int n = call.head_dim - d < kLanes ? call.head_dim - d : kLanes;
-            __builtin_memcpy(out + g * call.head_dim + d, lanes, static_cast<std::size_t>(n) * sizeof(float));
-        }
-    }
+    const ValueSum sum{call,        table,       scratch, inverse, row,       group_stride,
+                       value_block, first_block, blocks,  kv_head, first_head};
+    int d = 0;
+    for (; d + kValueChunks * kLanes <= call.head_dim; d += kValueChunks * kLanes)
+        add_values<Group, kValueChunks, Element>(sum, d);
+    for (; d < call.head_dim; d += kLanes) add_values<Group, 1, Element>(sum, d);
 }
 
 template <class Element>
