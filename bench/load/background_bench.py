@@ -54,16 +54,16 @@ def spinning(_):
 
 # case -> (settings, what goes on beside the streams)
 CASES = {
-    "alone": (["audit.interval_s=0"], contextlib.nullcontext),
-    "audit": ([], contextlib.nullcontext),
-    "audit, ten times as often": (["audit.interval_s=60"], contextlib.nullcontext),
+    "alone": (["audit.interval_s=0"], lambda _: contextlib.nullcontext()),
+    "audit": ([], lambda _: contextlib.nullcontext()),
+    "audit, ten times as often": (["audit.interval_s=60"], lambda _: contextlib.nullcontext()),
     "loads": (["audit.interval_s=0"], loading),
     "busy neighbour": (["audit.interval_s=0"], spinning),
 }
 
 
-def tokens_per_s(args, server, beside, seed):
-    command = [args.load, "--url", server.url, "--streams", STREAMS, "--requests", 4 * STREAMS, "--seed", seed]
+def tokens_per_s(args, server, beside, seed, turns=3):
+    command = [args.load, "--url", server.url, "--streams", STREAMS, "--requests", turns * STREAMS, "--seed", seed]
     with beside(server):
         told = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if told.returncode != 0:
@@ -87,7 +87,7 @@ def main():
         for number in range(args.rounds):
             for case, (settings, beside) in CASES.items():
                 with Server(args.attune, args.model, folder, args.dtype, settings) as server:
-                    tokens_per_s(args, server, contextlib.nullcontext, 100)
+                    tokens_per_s(args, server, lambda _: contextlib.nullcontext(), 100, turns=1)
                     samples[case].append(tokens_per_s(args, server, beside, number))
     # Each round against its own first case: the machine's mood changes between rounds.
     ratios = {case: round(statistics.median(one / alone for one, alone in zip(values, samples["alone"])), 3)

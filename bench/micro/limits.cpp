@@ -1,9 +1,11 @@
 #include "bench/micro/limits.hpp"
 
+#include <sys/mman.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -158,9 +160,13 @@ Limits measure_limits(int threads) {
     if (__builtin_cpu_supports("avx512vnni")) limits.int8_dot_gops = rate_of(threads, int8_dot);
 #endif
     const std::size_t total = kBytes * static_cast<std::size_t>(threads);
-    // One read past the end for what is asked for ahead.
-    const std::unique_ptr<std::byte[]> memory(new std::byte[total + kAhead + kBytes / 64]);
-    std::memset(memory.get(), 1, total + kAhead);
+    // In huge pages, as weights lie; with room behind for what is asked for ahead.
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    const auto release = [](std::byte* from) { std::free(from); };
+    const std::unique_ptr<std::byte, decltype(release)> memory(
+        static_cast<std::byte*>(std::aligned_alloc(kHugePage, total + kHugePage)), release);
+    (void)::madvise(memory.get(), total + kHugePage, MADV_HUGEPAGE);
+    std::memset(memory.get(), 1, total + kHugePage);
     const auto part = [&](int thread) { return memory.get() + static_cast<std::size_t>(thread) * kBytes; };
     limits.read_gb_per_s =
         static_cast<double>(total) / 1e9 / seconds_together(threads, [&](int t) { read_all(part(t)); });
