@@ -266,16 +266,20 @@ bool GgufParser::parse_tensor(StoredTensor& tensor) {
     if (dimensions > kMaxDimensions)
         return refuse("it has " + std::to_string(dimensions) + " dimensions, the limit is " +
                       std::to_string(kMaxDimensions));
-    std::uint64_t elements = 1;
+    // A zero among them is no excuse: whoever multiplies in another order would overflow before meeting it.
+    std::uint64_t without_zeros = 1;
+    bool empty = false;
     tensor.shape.resize(dimensions);
     for (auto extent = tensor.shape.rbegin(); extent != tensor.shape.rend(); ++extent) {
         std::uint64_t raw = 0;
         if (!in_.read(raw)) return ends_early();
         if (raw > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
-            __builtin_mul_overflow(elements, raw, &elements))
+            __builtin_mul_overflow(without_zeros, std::max<std::uint64_t>(raw, 1), &without_zeros))
             return refuse("its extents overflow");
+        empty = empty || raw == 0;
         *extent = static_cast<std::int64_t>(raw);
     }
+    const std::uint64_t elements = empty ? 0 : without_zeros;
     std::uint32_t type_id = 0;
     if (!in_.read(type_id) || !in_.read(tensor.begin)) return ends_early();
     const GgmlType* type = ggml_type(type_id);

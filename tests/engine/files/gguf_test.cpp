@@ -79,6 +79,9 @@ TEST_CASE("a GGUF fault is named with its tensor", "[engine][files][gguf]") {
           "x.gguf: tensor \"a\": it has 5 dimensions, the limit is 4");
     CHECK(fault_of(GgufBytes().tensor("a", {std::uint64_t{1} << 62, 4}, kF32, 0), 64) ==
           "x.gguf: tensor \"a\": its extents overflow");
+    // In any order: the product of the others overflows however it is taken.
+    CHECK(fault_of(GgufBytes().tensor("a", {0, std::uint64_t{1} << 62, 4}, kF32, 0), 64) ==
+          "x.gguf: tensor \"a\": its extents overflow");
     CHECK(fault_of(GgufBytes().tensor("a", {std::uint64_t{1} << 63}, kF32, 0), 64) ==
           "x.gguf: tensor \"a\": its extents overflow");
     CHECK(fault_of(GgufBytes().tensor("a", {std::uint64_t{1} << 62}, kF32, 0), 64) ==
