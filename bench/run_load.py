@@ -7,18 +7,14 @@ The dtypes alternate round by round in one run, so that a change of the machine'
 over the rounds. Prints a table and writes bench/results/NAME.json; bench/run_peers.py compares with
 other servers. Needs safetensors and numpy.
 """
-import argparse
-import json
-import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
 from make_modules import write_module  # noqa: E402
-from served import ROOT, Server, commit, machine, save  # noqa: E402
+from served import Server, bench_parser, commit, machine, run_load, save, table  # noqa: E402
 
 LORAS = [f"lora{i}" for i in range(32)]
 # column -> (streams, requests, modules)
@@ -26,24 +22,18 @@ CASES = {"1 stream": (1, 4, []), "32 streams, base": (32, 64, []), "32 streams, 
          "32 streams, 32 LoRAs": (32, 64, LORAS)}
 
 
-def measure(load, server, streams, requests, modules, seed):
-    command = [str(load), "--url", server.url, "--streams", str(streams), "--requests", str(requests), "--seed", str(seed),
-               "--prompt-tokens", "109", "--max-tokens", "64"]
-    if modules:
-        command += ["--modules", ",".join(modules)]
-    told = subprocess.run(command, capture_output=True, text=True)
-    if told.returncode != 0:
-        raise SystemExit(f"{shlex.join(command)}\n{told.stdout}{told.stderr}")
-    return json.loads(told.stdout)
+def measure(args, server, streams, requests, modules, seed):
+    words = ["--streams", streams, "--requests", requests, "--seed", seed, "--prompt-tokens", 109, "--max-tokens", 64]
+    return run_load(args, server, *words, *(["--modules", ",".join(modules)] if modules else []))
 
 
 def run_round(args, folder, dtype, number, samples):
     with Server(args.attune, args.model, folder, dtype, args.set) as server:
         server.warm(LORAS)
-        measure(args.load, server, 8, 8, [], 0)  # touches every page and code path once
+        measure(args, server, 8, 8, [], 0)  # touches every page and code path once
         for case, (column, (streams, requests, modules)) in enumerate(CASES.items()):
             # No prompt twice: it would come out of the prefix cache.
-            line = measure(args.load, server, streams, requests, modules, len(CASES) * number + case)
+            line = measure(args, server, streams, requests, modules, len(CASES) * number + case)
             samples.setdefault(dtype, {}).setdefault(column, []).append(line)
             print(f"round {number}, {dtype}, {column}: {line['output_tokens_per_s']:.1f} tokens/s, "
                   f"TTFT p50 {line['ttft_ms']['p50']:.0f} ms, ITL p50 {line['itl_ms']['p50']:.1f} ms", flush=True)
@@ -58,29 +48,17 @@ def median(lines, *keys):
     return round(statistics.median(values), 2)
 
 
-def table(figures):
-    columns = list(CASES)
-    lines = ["| weights | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for dtype, row in figures.items():
-        cells = []
-        for column in columns:
-            ttft = f" (TTFT {row[column]['ttft_p50_ms']:.0f} ms)" if column == "1 stream" else ""
-            cells.append(f"{row[column]['output_tokens_per_s']:.0f}{ttft}")
-        lines.append(f"| {dtype} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def cells(row):
+    for column in CASES:
+        ttft = f" (TTFT {row[column]['ttft_p50_ms']:.0f} ms)" if column == "1 stream" else ""
+        yield f"{row[column]['output_tokens_per_s']:.0f}{ttft}"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
-    parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = bench_parser(__doc__, "load")
     parser.add_argument("--dtypes", default="f32,bf16")
-    parser.add_argument("--name", default="load")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value")
     args = parser.parse_args()
-    args.load = (args.load or args.attune.parent / "attune_load").resolve()
     about, samples = machine(), {}
     with tempfile.TemporaryDirectory(prefix="attune-bench-") as folder:
         for i, name in enumerate(LORAS):
@@ -95,7 +73,7 @@ def main():
                                 "itl_p99_ms": median(lines, "itl_ms", "p99"),
                                 "e2e_p50_ms": median(lines, "e2e_ms", "p50")}
                        for column, lines in columns.items()} for dtype, columns in samples.items()}
-    print("\n" + table(figures) + "\n")
+    print("\n" + table(["weights", *CASES], [(dtype, cells(row)) for dtype, row in figures.items()]) + "\n")
     save(args.name, {"bench": "load", "model": "SmolLM2-135M-Instruct", "prompt_tokens": 109, "max_tokens": 64,
                      "machine": about, "commit": commit(), "rounds": args.rounds,
                      "command": "python bench/run_load.py --rounds %d --dtypes %s" % (args.rounds, args.dtypes),

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
-from served import ROOT, commit, machine, save  # noqa: E402
+from served import ROOT, commit, machine, save, table  # noqa: E402
 
 
 def run(command):
@@ -24,14 +24,14 @@ def run(command):
     return [json.loads(line) for line in told.stdout.splitlines()]
 
 
-def table(lines):
-    rows = sorted({line["rows"] for line in lines})
-    told = ["| product | " + " | ".join(f"{n} rows" for n in rows) + " |", "|---" * (len(rows) + 1) + "|"]
+def product_table(lines):
+    counts = sorted({line["rows"] for line in lines})
+    rows = []
     for product in dict.fromkeys(line["product"] for line in lines):
         of = {line["rows"]: line for line in lines if line["product"] == product}
-        told.append(f"| {product} {of[rows[0]]['in']}→{of[rows[0]]['out']} | " + " | ".join(
-            f"{of[n]['of_limit']:.2f} ({of[n].get('of_libtorch') or of[n]['of_bf16']:.1f}×)" for n in rows) + " |")
-    return "\n".join(told)
+        rows.append((f"{product} {of[counts[0]]['in']}→{of[counts[0]]['out']}",
+                     [f"{of[n]['of_limit']:.2f} ({of[n].get('of_libtorch') or of[n]['of_bf16']:.1f}×)" for n in counts]))
+    return table(["product", *(f"{n} rows" for n in counts)], rows)
 
 
 def main():
@@ -50,7 +50,7 @@ def main():
         for dtype in args.dtypes.split(","):
             print(f"\n{size}, {dtype}, {args.threads} threads: share of the limit (ratio to "
                   f"{'our bf16' if dtype.startswith('int') else 'libtorch'})\n")
-            print(table([line for line in lines if line["dtype"] == dtype]), flush=True)
+            print(product_table([line for line in lines if line["dtype"] == dtype]), flush=True)
     result["parts"] = run([args.build / "parts_bench", "--threads", args.threads])
     print("\nBesides products, share of the limit:\n")
     for line in result["parts"]:

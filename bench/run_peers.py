@@ -9,9 +9,7 @@ cores. The rounds alternate over the servers, so that a change of the machine's 
 the rounds. Prints each server's row and attune's ratios to its peers of the same weight width, and writes
 bench/results/NAME.json. A server whose program or weights are missing is left out and named, one that fails likewise.
 """
-import argparse
 import http.client
-import json
 import os
 import shlex
 import socket
@@ -23,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
 from make_modules import write_module  # noqa: E402
-from served import ROOT, Child, Server, commit, machine, save  # noqa: E402
+from served import ROOT, Child, Server, bench_parser, commit, machine, run_load, save, table  # noqa: E402
 
 PEERS = ROOT / ".peers"
 LLAMA = PEERS / "llama" / "bin"
@@ -127,16 +125,13 @@ def start(args, kind, weights, dtype, loras, made):
 
 def measure(args, kind, server, case, seed):
     streams, requests, loras, prompt, out = case
-    command = [str(args.load), "--url", server.url, "--streams", str(streams), "--requests", str(requests), "--seed",
-               str(seed), "--prompt-tokens", str(prompt), "--max-tokens", str(out), "--timeout", "3000"]
+    words = ["--streams", streams, "--requests", requests, "--seed", seed, "--prompt-tokens", prompt, "--max-tokens", out,
+             "--timeout", 3000]
     if loras and kind == "llama":
-        command += ["--lora-ids", "--modules", ",".join(map(str, range(loras)))]
+        words += ["--lora-ids", "--modules", ",".join(map(str, range(loras)))]
     elif loras:
-        command += ["--modules", ",".join(f"lora{i}" for i in range(loras))]
-    told = subprocess.run(command, capture_output=True, text=True)
-    if told.returncode != 0:
-        raise SystemExit(f"{shlex.join(command)}\n{told.stdout}{told.stderr}")
-    line = json.loads(told.stdout)
+        words += ["--modules", ",".join(f"lora{i}" for i in range(loras))]
+    line = run_load(args, server, *words)
     return line["ttft_ms"]["p50"] if out == 1 else line["output_tokens_per_s"]
 
 
@@ -175,25 +170,17 @@ def ratios(figures):
     return told
 
 
-def table(rows, columns, form):
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for name, row in rows.items():
-        lines.append(f"| {name} | " + " | ".join(form(row[c]) if c in row else "–" for c in columns) + " |")
-    return "\n".join(lines)
+def rows_of(figures, columns, digits):
+    for name, row in figures.items():
+        yield name, [f"{row[column]:.{digits}f}" if column in row else "–" for column in columns]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
-    parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = bench_parser(__doc__, "peers")
     parser.add_argument("--only", help="names of servers, comma separated", default=",".join(SERVERS))
     parser.add_argument("--columns", type=lambda text: text.split(";"), default=list(CASES), help="separated by ;")
-    parser.add_argument("--name", default="peers")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value")
     args = parser.parse_args()
-    args.load = (args.load or args.attune.parent / "attune_load").resolve()
     args.model = args.model.resolve()
     about, samples = machine(), {}
     names = args.only.split(",")
@@ -210,8 +197,9 @@ def main():
                     print(f"round {number}, {name} failed: {fault}", flush=True)
     figures = {name: {column: round(statistics.median(values), 1) for column, values in row.items()}
                for name, row in samples.items()}
-    print("\nOutput tokens/s, and milliseconds to the first token:\n\n" + table(figures, args.columns, lambda f: f"{f:.0f}"))
-    print("\nTimes faster:\n\n" + table(ratios(figures), args.columns, lambda f: f"{f:.2f}") + "\n")
+    columns = ["", *args.columns]
+    print("\nOutput tokens/s, and milliseconds to the first token:\n\n" + table(columns, rows_of(figures, args.columns, 0)))
+    print("\nTimes faster:\n\n" + table(columns, rows_of(ratios(figures), args.columns, 2)) + "\n")
     save(args.name, {"bench": "peers", "model": args.model.name, "machine": about, "commit": commit(),
                      "rounds": args.rounds, "command": shlex.join(["python", "bench/run_peers.py", "--rounds",
                                                                    str(args.rounds), "--only", args.only]),

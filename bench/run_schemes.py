@@ -14,7 +14,6 @@ turn by as many streams as there are tasks, at least six. The bars: (c) at most 
 at most 0.45 times (a)'s memory. Schemes alternate round by round; writes bench/results/NAME.json. Needs safetensors and
 numpy.
 """
-import argparse
 import contextlib
 import json
 import random
@@ -28,7 +27,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "load"))
 from make_modules import write_module  # noqa: E402
-from served import ROOT, Server, commit, machine, save, stream  # noqa: E402
+from served import Server, bench_parser, commit, load_command, machine, save, stream, table  # noqa: E402
 
 PINNED, MORE = 3, 2
 KV_MIB_PER_STREAM = 8  # some 350 tokens: what a stream needs, so that no scheme's prefix cache hoards memory
@@ -68,9 +67,9 @@ class Scheme:
         clients = []
         for server in self.servers:
             mine = [task for task in self.of if self.of[task] is server]
-            command = [args.load, "--url", server.url, "--streams", self.streams, "--requests", 4 * self.streams, "--modules",
-                       ",".join(mine), "--seed", seed, *SLO]
-            clients.append(subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True))
+            command = load_command(args, server, "--streams", self.streams, "--requests", 4 * self.streams, "--modules",
+                                   ",".join(mine), "--seed", seed, *SLO)
+            clients.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         reports = []
         for client in clients:
             told, _ = client.communicate()
@@ -123,17 +122,11 @@ def run_round(args, name, tasks, roots, slot, number):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
-    parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
+    parser = bench_parser(__doc__, "schemes")
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", default="3,30")
-    parser.add_argument("--name", default="schemes")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value")
     args = parser.parse_args()
-    args.load = (args.load or args.attune.parent / "attune_load").resolve()
     about, result = machine(), {}
     counts = [int(count) for count in args.tasks.split(",")]
     with tempfile.TemporaryDirectory(prefix="attune-bench-") as folder:
@@ -160,10 +153,8 @@ def main():
                 "schemes": middle,
                 "c_over_b": {key: round(middle["c"][key] / middle["b"][key], 3) for key in ("ttft_p95_ms", "itl_p95_ms")},
                 "c_over_a_memory": round(middle["c"]["memory_mib"] / middle["a"]["memory_mib"], 3)}
-            keys = list(middle["a"])
-            print(f"\n{count} tasks\n\n| scheme | " + " | ".join(keys) + " |\n" + "|---" * (len(keys) + 1) + "|")
-            for name, row in middle.items():
-                print(f"| ({name}) | " + " | ".join(f"{row[key]:.1f}" for key in keys) + " |")
+            rows = [(f"({name})", [f"{value:.1f}" for value in row.values()]) for name, row in middle.items()]
+            print(f"\n{count} tasks\n\n" + table(["scheme", *middle["a"]], rows))
             print(f"\n(c) / (b): {result[str(count)]['c_over_b']}, memory (c) / (a): {result[str(count)]['c_over_a_memory']}\n",
                   flush=True)
     save(args.name, {"bench": "schemes", "model": "SmolLM2-135M-Instruct", "dtype": args.dtype, "machine": about,

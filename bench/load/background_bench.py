@@ -9,9 +9,7 @@ beside one spinning process (which takes a third of two cores' time: a fair shar
 wait for each other fall far below). Cases alternate round by round; writes bench/results/NAME.json. Needs safetensors
 and numpy.
 """
-import argparse
 import contextlib
-import json
 import statistics
 import subprocess
 import sys
@@ -20,7 +18,7 @@ import threading
 from pathlib import Path
 
 from make_modules import write_module
-from served import ROOT, Server, commit, machine, save
+from served import Server, bench_parser, commit, machine, run_load, save
 
 STREAMS = 32
 
@@ -39,55 +37,55 @@ def loading(server):
 
     thread = threading.Thread(target=keep_loading)
     thread.start()
-    yield
-    done.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextlib.contextmanager
 def spinning(_):
     neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+
+
+@contextlib.contextmanager
+def nothing(_):
     yield
-    neighbour.kill()
-    neighbour.wait()
 
 
 # case -> (settings, what goes on beside the streams)
 CASES = {
-    "alone": (["audit.interval_s=0"], lambda _: contextlib.nullcontext()),
-    "audit": ([], lambda _: contextlib.nullcontext()),
-    "audit, ten times as often": (["audit.interval_s=60"], lambda _: contextlib.nullcontext()),
+    "alone": (["audit.interval_s=0"], nothing),
+    "audit": ([], nothing),
+    "audit, ten times as often": (["audit.interval_s=60"], nothing),
     "loads": (["audit.interval_s=0"], loading),
     "busy neighbour": (["audit.interval_s=0"], spinning),
 }
 
 
 def tokens_per_s(args, server, beside, seed, turns=3):
-    command = [args.load, "--url", server.url, "--streams", STREAMS, "--requests", turns * STREAMS, "--seed", seed]
     with beside(server):
-        told = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    if told.returncode != 0:
-        raise SystemExit(told.stdout + told.stderr)
-    return json.loads(told.stdout)["output_tokens_per_s"]
+        return run_load(args, server, "--streams", STREAMS, "--requests", turns * STREAMS, "--seed",
+                        seed)["output_tokens_per_s"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
-    parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
+    parser = bench_parser(__doc__, "background")
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--name", default="background")
     args = parser.parse_args()
-    args.load = (args.load or args.attune.parent / "attune_load").resolve()
     about, samples = machine(), {case: [] for case in CASES}
     with tempfile.TemporaryDirectory(prefix="attune-bench-") as folder:
         write_module(args.model, Path(folder) / "one", seed=1)
         for number in range(args.rounds):
             for case, (settings, beside) in CASES.items():
                 with Server(args.attune, args.model, folder, args.dtype, settings) as server:
-                    tokens_per_s(args, server, lambda _: contextlib.nullcontext(), 100, turns=1)
+                    tokens_per_s(args, server, nothing, 100, turns=1)
                     samples[case].append(tokens_per_s(args, server, beside, number))
     # Each round against its own first case: the machine's mood changes between rounds.
     ratios = {case: round(statistics.median(one / alone for one, alone in zip(values, samples["alone"])), 3)

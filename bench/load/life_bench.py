@@ -9,7 +9,6 @@ of the first token against the same load on a server with room for all (the bar:
 tokens against the same streams without it (the bar: 1.1). Servers alternate round by round; writes
 bench/results/NAME.json. Needs safetensors and numpy.
 """
-import argparse
 import random
 import re
 import statistics
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 
 from make_modules import ATTENTION, MLP, write_module
-from served import ROOT, Server, commit, machine, save, stream
+from served import Server, bench_parser, commit, machine, save, stream
 
 GROUPS = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"])
 STREAMS = 8
@@ -144,16 +143,12 @@ def big(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
+    parser = bench_parser(__doc__, "life", load=False)
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bursts", type=int, default=8)
     parser.add_argument("--burst-requests", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=200, help="of each of the streams beside the big module")
     parser.add_argument("--only", choices=("thrash", "big"))
-    parser.add_argument("--name", default="life")
     args = parser.parse_args()
     about, result = machine(), {}
     for name, bench in (("thrash", thrash), ("big", big)):

@@ -10,11 +10,9 @@ so 10), and one listing over a JSON dump of the same objects (the bar: 2).
 all: the ratio of goodputs (the bar: 0.8), where every token must come from the module asked for.
 Servers alternate round by round; writes bench/results/NAME.json. Needs safetensors and numpy.
 """
-import argparse
 import json
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -22,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from make_modules import write_module
 from safetensors.numpy import load_file, save_file
-from served import ROOT, Server, commit, machine, save
+from served import Server, bench_parser, commit, machine, run_load, save
 
 STREAMS = 16
 ROOM = 32
@@ -123,7 +121,6 @@ def register(args):
 
 
 def zipf(args):
-    load = (args.load or args.attune.parent / "attune_load").resolve()
     goodput, base_tokens = {"room_for_all": [], f"room_for_{ROOM}": []}, 0
     with tempfile.TemporaryDirectory(prefix="attune-bench-") as folder:
         folder = Path(folder)
@@ -143,12 +140,9 @@ def zipf(args):
                 with Server(args.attune, args.model, folder / "root", args.dtype, settings) as server:
                     if room == "room_for_all":
                         server.warm(names)
-                    command = [load, "--url", server.url, "--streams", STREAMS, "--requests", args.requests, "--modules",
-                               ",".join(names), "--zipf", 1, "--cold", "wait", "--seed", number + 1, "--max-tokens", 32]
-                    told = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-                    if told.returncode != 0:
-                        raise SystemExit(told.stdout + told.stderr)
-                    line = json.loads(told.stdout)
+                    line = run_load(args, server, "--streams", STREAMS, "--requests", args.requests, "--modules",
+                                    ",".join(names), "--zipf", 1, "--cold", "wait", "--seed", number + 1,
+                                    "--max-tokens", 32)
                     goodput[room].append(line["goodput_per_s"])
                     base_tokens += line["base_tokens"]
                     print(f"round {number}, {room}: {line['goodput_per_s']:.1f} good answers/s, TTFT p50 "
@@ -164,16 +158,11 @@ def zipf(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
-    parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
+    parser = bench_parser(__doc__, "many")
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--modules", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=320)
     parser.add_argument("--only", choices=("start", "register", "zipf"))
-    parser.add_argument("--name", default="many")
     args = parser.parse_args()
     about, result = machine(), {}
     for name, bench in (("start", start), ("register", register), ("zipf", zipf)):

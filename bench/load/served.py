@@ -1,9 +1,11 @@
 """A server for the benches: started on a free port, asked over HTTP, stopped at the end. Standard library only."""
+import argparse
 import http.client
 import json
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -102,6 +104,38 @@ def stream(server, body):
             last.update({key: event[key] for key in ("usage", "attune") if event.get(key)})
     connection.close()
     return times, last
+
+
+def bench_parser(doc, name, load=True):
+    """The options that benches over a server share; `load`: it runs the load client."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attune", type=Path, default=ROOT / "build" / "attune")
+    if load:
+        parser.add_argument("--load", type=Path, help="the load client; default: beside attune")
+    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--name", default=name, help="of the file in bench/results")
+    return parser
+
+
+def load_command(args, server, *words):
+    program = (args.load or args.attune.parent / "attune_load").resolve()
+    return [str(program), "--url", server.url, *map(str, words)]
+
+
+def run_load(args, server, *words):
+    """The load client's report. A request that fails ends the bench."""
+    command = load_command(args, server, *words)
+    told = subprocess.run(command, capture_output=True, text=True)
+    if told.returncode != 0:
+        raise SystemExit(f"{shlex.join(command)}\n{told.stdout}{told.stderr}")
+    return json.loads(told.stdout)
+
+
+def table(columns, rows):
+    """Markdown. rows: (name, cells in the order of `columns`[1:])."""
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    return "\n".join(lines + ["| " + " | ".join([name, *cells]) + " |" for name, cells in rows])
 
 
 def machine():
