@@ -1,23 +1,16 @@
 #pragma once
 
 #include "engine/kv/block_size.hpp"
-#include "engine/schedule/scheduler.hpp"
-#include "support/sequences.hpp"
+#include "scheduled_house.hpp"
 
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace attune {
-
-using Chosen = std::vector<std::pair<int, int>>;
-
-inline int id_of(const Sequence& sequence) { return static_cast<int>(value_of(sequence.request())); }
 
 inline std::vector<CacheWeights> under(std::string text) { return {{0, std::move(text)}}; }
 
@@ -38,20 +31,9 @@ inline std::vector<std::uint64_t> contents_of(const Sequence& sequence, int posi
 
 /// A scheduler with keys and values that are hashes: each position's of all that it follows from, so a block taken over
 /// from anybody else's context shows at once.
-struct CachedHouse {
+struct CachedHouse : ScheduledHouse {
     CachedHouse(SchedulerLimits limits, int blocks)
-        : pool(blocks), scheduler(limits, pool), kv(static_cast<std::size_t>(blocks)) {}
-
-    Sequence& add(SequenceSpec spec) {
-        const int id = spec.id;
-        sequences[id] = make_sequence(pool, std::move(spec));
-        scheduler.add(*sequences[id]);
-        return *sequences[id];
-    }
-    void finish(int id) {
-        scheduler.remove(*sequences.at(id));
-        sequences.erase(id);
-    }
+        : ScheduledHouse(limits, blocks), kv(static_cast<std::size_t>(blocks)) {}
 
     std::uint64_t& at(const Sequence& sequence, int position) {
         const BlockId block = sequence.blocks().blocks()[static_cast<std::size_t>(position / kBlockTokens)];
@@ -92,10 +74,7 @@ struct CachedHouse {
         return chosen;
     }
 
-    BlockPool pool;
-    Scheduler scheduler;
     std::vector<std::array<std::uint64_t, kBlockTokens>> kv;
-    std::map<int, std::unique_ptr<Sequence>> sequences;
     int preempted = 0;
     int wrong = 0;
 };

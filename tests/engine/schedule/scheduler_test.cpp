@@ -1,37 +1,18 @@
 #include "engine/schedule/scheduler.hpp"
 
 #include "engine/kv/block_size.hpp"
-#include "support/sequences.hpp"
+#include "scheduled_house.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <map>
 #include <set>
 
 using namespace attune;
 
 namespace {
 
-/// Rows chosen per request id, in the plan's order.
-using Chosen = std::vector<std::pair<int, int>>;
-
-int id_of(const Sequence& sequence) { return static_cast<int>(value_of(sequence.request())); }
-
-/// A scheduler whose sequences decode for ever unless a test removes them.
-struct House {
-    House(SchedulerLimits limits, int blocks) : pool(blocks), scheduler(limits, pool) {}
-
-    Sequence& add(SequenceSpec spec) {
-        const int id = spec.id;
-        sequences[id] = make_sequence(pool, std::move(spec));
-        scheduler.add(*sequences[id]);
-        return *sequences[id];
-    }
-
-    void finish(int id) {
-        scheduler.remove(*sequences.at(id));
-        sequences.erase(id);
-    }
+struct House : ScheduledHouse {
+    using ScheduledHouse::ScheduledHouse;
 
     /// Plans, checks what must hold of every plan, and does what a step would do with it.
     Chosen step(const Scheduler::MayRun& may_run = nullptr) {
@@ -53,9 +34,6 @@ struct House {
         return chosen;
     }
 
-    BlockPool pool;
-    Scheduler scheduler;
-    std::map<int, std::unique_ptr<Sequence>> sequences;
     std::set<int> preempted;
     std::vector<BlockCopy> copies;
 };

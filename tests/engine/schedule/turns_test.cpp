@@ -1,12 +1,10 @@
 // Who is admitted: turns of modules, sequences without room, prompts held for those that decode.
 
 #include "engine/kv/block_size.hpp"
-#include "engine/schedule/scheduler.hpp"
-#include "support/sequences.hpp"
+#include "scheduled_house.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <map>
 #include <vector>
 
 using namespace attune;
@@ -16,20 +14,10 @@ namespace {
 constexpr SlotWeight kHot{SlotId{1}, 1.0F};
 constexpr SlotWeight kRare{SlotId{2}, 1.0F};
 
-/// Ids in the order in which they were admitted.
-struct House {
-    House(SchedulerLimits limits, int blocks) : pool(blocks), scheduler(limits, pool) {}
+struct House : ScheduledHouse {
+    using ScheduledHouse::ScheduledHouse;
 
-    Sequence& add(SequenceSpec spec) {
-        const int id = spec.id;
-        sequences[id] = make_sequence(pool, std::move(spec));
-        scheduler.add(*sequences[id]);
-        return *sequences[id];
-    }
-    void finish(int id) {
-        scheduler.remove(*sequences.at(id));
-        sequences.erase(id);
-    }
+    /// Ids in the order in which they were admitted.
     std::vector<int> step(const Scheduler::PromptRows& prompt_rows = nullptr) {
         const StepPlan& plan = scheduler.plan(nullptr, prompt_rows);
         held = plan.prompts_held;
@@ -46,11 +34,7 @@ struct House {
         }
         return began;
     }
-    static int id_of(const Sequence& sequence) { return static_cast<int>(value_of(sequence.request())); }
 
-    BlockPool pool;
-    Scheduler scheduler;
-    std::map<int, std::unique_ptr<Sequence>> sequences;
     std::vector<int> wanted;
     int rows = 0;
     bool held = false;
