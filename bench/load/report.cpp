@@ -83,7 +83,7 @@ std::string report(const Options& options, const std::vector<Outcome>& outcomes)
                       {"prompt_tokens", prompt_tokens},
                       {"completion_tokens", completion_tokens},
                       {"base_tokens", base_tokens},
-                      {"seconds", rounded(seconds)},
+                      {"seconds", seconds},
                       {"output_tokens_per_s", per_second(completion_tokens)},
                       {"requests_per_s", per_second(static_cast<std::int64_t>(whole.size()))},
                       {"goodput_per_s", per_second(good)},

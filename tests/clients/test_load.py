@@ -29,7 +29,8 @@ class Load(TinyServerTest):
             self.assertLessEqual(line[kind]["p99"], line[kind]["max"])
         self.assertGreater(line["ttft_ms"]["p50"], 0)
         self.assertLessEqual(line["ttft_ms"]["max"], line["e2e_ms"]["max"])
-        self.assertAlmostEqual(line["output_tokens_per_s"], 120 / line["seconds"], delta=0.05 * line["output_tokens_per_s"])
+        # "seconds" is unrounded, so that this holds however short the run was.
+        self.assertAlmostEqual(line["output_tokens_per_s"], 120 / line["seconds"], places=2)
 
     def test_modules_are_asked_in_turn_and_make_their_tokens(self):
         status, line = self.run_load("--streams", "3", "--requests", "9", "--modules", "m0,m1,m2", "--cold", "wait")
