@@ -11,7 +11,9 @@ namespace attune {
 /// it takes (the system sees to that: it is the least urgent) than the memory's bandwidth and the caches.
 class LoadPace {
 public:
-    static constexpr std::uint64_t kFreeBytes = 32ull << 20;  ///< small modules come as fast as they can
+    /// Small modules come as fast as they can; a load that keeps a core busy for longer than a step or two would be
+    /// felt by every running answer.
+    static constexpr std::uint64_t kFreeBytes = 32ull << 20;
     static constexpr int kRest = 4;
     static constexpr std::chrono::microseconds kLeastRest{1000};  ///< shorter ones are saved up
 

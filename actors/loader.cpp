@@ -1,5 +1,7 @@
 #include "actors/loader.hpp"
 
+#include "actors/load_pace.hpp"
+
 #include <sys/resource.h>
 
 #include <system_error>
@@ -7,9 +9,6 @@
 
 namespace attune {
 namespace {
-
-/// A load that keeps a core busy for longer than a step or two would be felt by every running answer.
-constexpr std::uint64_t kLargeBytes = 32ull << 20;
 
 constexpr int kLeastUrgent = 19;
 
@@ -31,8 +30,8 @@ LoaderDonePtr run_unhurried(const ModuleFiles& files, const LoaderTask& task) {
 
 LoaderActor::behavior_type loader(LoaderActor::stateful_pointer<LoaderState>, CorePtr core) {
     return {[core](work_atom, const LoaderTaskPtr& task) {
-        return core->detached && task->bytes >= kLargeBytes ? run_unhurried(core->files, *task)
-                                                            : run_task(core->files, *task);
+        return core->detached && task->bytes >= LoadPace::kFreeBytes ? run_unhurried(core->files, *task)
+                                                                     : run_task(core->files, *task);
     }};
 }
 

@@ -7,11 +7,7 @@ namespace attune {
 
 void PromptLoad::sent(int priority, std::int64_t rows) {
     const std::scoped_lock lock(mutex_);
-    const auto known = std::ranges::find(sent_, priority, &PromptRows::priority);
-    if (known == sent_.end())
-        sent_.push_back({priority, rows});
-    else
-        known->rows += rows;
+    add_prompt_rows(sent_, priority, rows);
 }
 
 void PromptLoad::taken(int priority, std::int64_t rows) {

@@ -49,19 +49,28 @@ Result<Subject> open_subject(const ModuleOptions& options, const std::string& pa
     subject.base = std::move(*base);
     subject.model = settings->model.path;
     subject.dtype = settings->model.dtype;
-    // Tokenizers take a while to read, and few modules bring a template or more tokens.
-    subject.limits.make_template = [model = settings->model.path](
-                                       const TemplateSource& source,
-                                       const Tokenizer* own) -> Result<std::shared_ptr<const ChatTemplate>> {
-        const auto tokenizer = Tokenizer::open(model);
-        if (!tokenizer) return tokenizer.error();
-        return template_maker(*tokenizer)(source, own);
+    // Tokenizers take a while to read, and few modules bring a template or more tokens: read for the first that does.
+    const auto tokenizer =
+        [model = settings->model.path,
+         kept = std::make_shared<std::shared_ptr<const Tokenizer>>()]() -> Result<std::shared_ptr<const Tokenizer>> {
+        if (!*kept) {
+            auto opened = Tokenizer::open(model);
+            if (!opened) return opened.error();
+            *kept = *std::move(opened);
+        }
+        return *kept;
+    };
+    subject.limits.make_template = [tokenizer](const TemplateSource& source,
+                                               const Tokenizer* own) -> Result<std::shared_ptr<const ChatTemplate>> {
+        const auto base_tokenizer = tokenizer();
+        if (!base_tokenizer) return base_tokenizer.error();
+        return template_maker(*base_tokenizer)(source, own);
     };
     subject.limits.make_tokenizer =
-        [model = settings->model.path](const AddedTokenFacts& added) -> Result<std::shared_ptr<const Tokenizer>> {
-        const auto tokenizer = Tokenizer::open(model);
-        if (!tokenizer) return tokenizer.error();
-        return tokenizer_maker(*tokenizer)(added);
+        [tokenizer](const AddedTokenFacts& added) -> Result<std::shared_ptr<const Tokenizer>> {
+        const auto base_tokenizer = tokenizer();
+        if (!base_tokenizer) return base_tokenizer.error();
+        return tokenizer_maker(*base_tokenizer)(added);
     };
     return subject;
 }

@@ -106,11 +106,9 @@ void EngineImpl::note_parked(const StepPlan& plan, StepReport& report) {
     if (!options_.park_preempted) return;
     for (const Sequence* sequence : plan.preempted) {
         RunningJob* running = find(sequence->request());
-        const bool holds_blocks = std::any_of(running->choices.begin(), running->choices.end(),
-                                              [](const auto& choice) { return choice->sequence.has_blocks(); });
         // A prefix lies in KV blocks and may find none to come back to, so its module stays where it is.
         const bool has_prefix = sequence->modules().virtual_tokens.prefix != nullptr;
-        if (running->parked || running->job->modules.empty() || holds_blocks || has_prefix) continue;
+        if (running->parked || running->job->modules.empty() || running->has_blocks() || has_prefix) continue;
         running->parked = true;
         for (const auto& choice : running->choices) choice->sequence.park();
         report.parked.push_back(running->id());

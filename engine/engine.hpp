@@ -5,6 +5,7 @@
 #include "engine/job.hpp"
 #include "engine/model/model_shape.hpp"
 #include "engine/module/module.hpp"
+#include "engine/prompt_rows.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -75,12 +76,6 @@ struct StepReport {
     std::string not_merged;     ///< why a set that was to be merged is not, for the log
     /// A tensor of the base is not what was loaded: nothing was computed, and nothing may be before restore_base().
     std::optional<Error> damage;
-};
-
-/// Rows of prompts that are still to be read, of requests of one priority.
-struct PromptRows {
-    int priority = 0;
-    std::int64_t rows = 0;
 };
 
 struct EngineStats {

@@ -146,6 +146,7 @@ private:
     // revise.cpp
     bool revise(RunningJob& running, std::vector<JobModule> modules);
     void leave_waiting(RunningJob& running);
+    void leave_wanted(RunningJob& running);
 
     EngineOptions options_;
     std::unique_ptr<Model> model_;

@@ -247,11 +247,14 @@ bool EngineImpl::resume(RequestId id, std::vector<JobModule> modules) {
         return false;
     }
     running->parked = false;
-    wanted_jobs_ -= std::exchange(running->wanted, false) ? 1 : 0;
+    leave_wanted(*running);
     running->set_modules(std::move(modules));
     for (const auto& choice : running->choices) choice->sequence.restart(*acting_now);
     return true;
 }
+
+/// Its modules are asked for no longer.
+void EngineImpl::leave_wanted(RunningJob& running) { wanted_jobs_ -= std::exchange(running.wanted, false) ? 1 : 0; }
 
 void EngineImpl::apply_switch(RunningJob& running, RunningJob::Switch to) {
     running.set_modules(std::move(to.modules));
@@ -329,7 +332,7 @@ void EngineImpl::drop_prefix_cache() {
 /// Frees everything the job holds and reports it; the last thing done with it.
 void EngineImpl::leave(RunningJob& running, std::string_view outcome) {
     leave_waiting(running);
-    wanted_jobs_ -= std::exchange(running.wanted, false) ? 1 : 0;
+    leave_wanted(running);
     const Finished finished = running.finished();
     EndedRequest ended;
     ended.id = running.id();

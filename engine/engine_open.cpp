@@ -97,14 +97,6 @@ Result<int> choose_kv_blocks(const EngineOptions& options, const ModelShape& sha
     return static_cast<int>(std::min<std::uint64_t>(blocks, 1U << 30));
 }
 
-void add_rows(std::vector<PromptRows>& all, int priority, int rows) {
-    const auto known = std::ranges::find(all, priority, &PromptRows::priority);
-    if (known == all.end())
-        all.push_back({priority, rows});
-    else
-        known->rows += rows;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::shared_ptr<const Tokenizer> tokenizer) {
@@ -194,11 +186,9 @@ EngineImpl::~EngineImpl() = default;
 EngineStats EngineImpl::stats() const {
     EngineStats stats;
     for (const auto& [id, running] : jobs_) {
-        const bool has_blocks = std::any_of(running->choices.begin(), running->choices.end(),
-                                            [](const auto& choice) { return choice->sequence.has_blocks(); });
-        ++(has_blocks ? stats.running : stats.waiting);
+        ++(running->has_blocks() ? stats.running : stats.waiting);
         if (!running->first_token && !running->waits_after)
-            add_rows(stats.prompts, running->job->priority, running->choices[0]->sequence.pending());
+            add_prompt_rows(stats.prompts, running->job->priority, running->choices[0]->sequence.pending());
     }
     stats.free_blocks = pool_.free_blocks();
     stats.cached_blocks = pool_.cached_blocks();

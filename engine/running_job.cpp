@@ -72,6 +72,11 @@ void RunningJob::fork_choices() {
     for (int i = 1; i < params().n; ++i) choices.push_back(choices[0]->fork(i, params(), tokenizer.get()));
 }
 
+bool RunningJob::has_blocks() const {
+    return std::any_of(choices.begin(), choices.end(),
+                       [](const auto& choice) { return choice->sequence.has_blocks(); });
+}
+
 int RunningJob::open_choices() const {
     return static_cast<int>(
         std::count_if(choices.begin(), choices.end(), [](const auto& choice) { return choice->open; }));

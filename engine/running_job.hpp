@@ -27,6 +27,8 @@ public:
     /// The other n - 1 choices, over the prompt's blocks; called once, before the first token.
     void fork_choices();
     int open_choices() const;
+    /// Of any choice.
+    bool has_blocks() const;
 
     /// Sends an event; a sink that throws loses only its own event.
     void tell(OutputEvent event) noexcept;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "engine/kernels/bf16.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -7,11 +9,6 @@ namespace attune {
 
 /// Outputs per panel of a packed weight: two vectors of 16 floats, so that 12 rows fill the AVX-512 registers.
 inline constexpr int kPanelOutputs = 32;
-
-/// A bfloat16 as stored: the upper half of a float32.
-struct Bf16 {
-    std::uint16_t bits;
-};
 
 /// Where output n of a panel lies within one column's kPanelOutputs elements. Bfloat16 pairs n and n + 16 in one word,
 /// so that widening takes a shift and a mask.

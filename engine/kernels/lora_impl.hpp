@@ -5,6 +5,8 @@
 
 #include "engine/kernels/lora.hpp"
 
+#include "engine/kernels/bf16.hpp"
+
 #if defined(__FMA__)
 #include <immintrin.h>
 #endif
@@ -13,30 +15,9 @@ namespace attune::ATTUNE_KERNEL_SET {
 
 namespace {
 
-constexpr int kLanes = 16;
+#include "engine/kernels/lanes.hpp"
+
 static_assert(kLoraPanelOutputs == kLanes);
-typedef float Floats __attribute__((vector_size(64)));
-typedef std::int32_t Ints __attribute__((vector_size(64)));
-typedef std::uint32_t Words __attribute__((vector_size(64)));
-typedef std::uint16_t Halves __attribute__((vector_size(32)));
-typedef float HalfFloats __attribute__((vector_size(32)));
-typedef float QuarterFloats __attribute__((vector_size(16)));
-
-struct Bf16Bits {
-    std::uint16_t bits;
-};
-
-inline Floats load(const float* from) {
-    Floats value;
-    __builtin_memcpy(&value, from, sizeof value);
-    return value;
-}
-
-inline Floats load(const Bf16Bits* from) {
-    Halves halves;
-    __builtin_memcpy(&halves, from, sizeof halves);
-    return (Floats)(__builtin_convertvector(halves, Words) << 16);
-}
 
 /// The first `count` elements, then zeros.
 template <class Element>
@@ -45,8 +26,6 @@ inline Floats load_part(const Element* from, int count) {
     for (int i = 0; i < count; ++i) part[i] = from[i];
     return load(part);
 }
-
-inline void store(float* to, Floats value) { __builtin_memcpy(to, &value, sizeof value); }
 
 /// a b + c, fused where the set can. Written out: left to the compiler, the fusing depends on what surrounds it, and
 /// the bits of a row on how many rows share the loop.
@@ -64,19 +43,6 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #else
     return a * b + c;
 #endif
-}
-
-inline Floats splat(float value) { return Floats{} + value; }
-
-/// A fixed tree: lane i with i + 8, then + 4, + 2, + 1.
-inline float sum_lanes(Floats value) {
-    HalfFloats half[2];
-    __builtin_memcpy(half, &value, sizeof half);
-    half[0] += half[1];
-    QuarterFloats quarter[2];
-    __builtin_memcpy(quarter, half, sizeof quarter);
-    quarter[0] += quarter[1];
-    return (quarter[0][0] + quarter[0][2]) + (quarter[0][1] + quarter[0][3]);
 }
 
 // Blocks as large as the registers hold. A step with few rows is bound by reading A and B once: the next block is asked
@@ -316,7 +282,7 @@ void tanh_all(float* t, std::size_t n) {
 }  // namespace
 
 extern const LoraKernels kLoraKernels;
-const LoraKernels kLoraKernels{ATTUNE_KERNEL_NAME, apply<float>,     apply<Bf16Bits>, shrink<float>, shrink<Bf16Bits>,
-                               expand<float>,      expand<Bf16Bits>, add_gain,        tanh_all};
+const LoraKernels kLoraKernels{ATTUNE_KERNEL_NAME, apply<float>, apply<Bf16>, shrink<float>, shrink<Bf16>,
+                               expand<float>,      expand<Bf16>, add_gain,    tanh_all};
 
 }  // namespace attune::ATTUNE_KERNEL_SET

@@ -15,6 +15,7 @@ namespace attune::ATTUNE_QUANT_SET {
 namespace {
 
 #include "engine/kernels/quant_dot.hpp"
+#include "engine/kernels/row_blocks.hpp"
 
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes)));
@@ -111,16 +112,14 @@ void quantise_rows(const QuantRowsCall& call, std::int64_t begin, std::int64_t e
 
 // ---- matrix products
 
-// Weights are asked for so far ahead: the processor's own guess stops at pages, and a group is many lines long. Each
-// block of rows asks again, since what comes too fast is dropped.
-constexpr std::ptrdiff_t kAheadBytes = 16 << 10;
+// Each block of rows asks for the weights ahead again, since what comes too fast is dropped.
 
 template <int Rows, Quant quant>
 void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_t* panel, int part, float* y) {
     constexpr int kSteps = kQuantGroup / 4;
     constexpr std::ptrdiff_t kStepBytes = kStepBytes8 * code_bits(quant) / 8;
     constexpr std::ptrdiff_t kHalf = kPanelOutputs / 2;
-    constexpr int kGroupLines = static_cast<int>(group_bytes(quant)) / 64;
+    constexpr int kGroupLines = static_cast<int>(group_bytes(quant) / kCacheLine);
     const std::ptrdiff_t groups = call.groups;
     const std::int8_t* x = call.codes + row * groups * kQuantGroup;
     const float* scales = call.scales + row * groups;
@@ -131,7 +130,7 @@ void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_
     for (int r = 0; r < Rows; ++r) low[r] = high[r] = Floats{};
     for (std::ptrdiff_t group = 0; group < groups; ++group, panel += group_bytes(quant), x += kQuantGroup) {
 #pragma GCC unroll 17
-        for (int line = 0; line < kGroupLines; ++line) __builtin_prefetch(panel + kAheadBytes + 64 * line);
+        for (int line = 0; line < kGroupLines; ++line) __builtin_prefetch(panel + kPrefetchBytes + kCacheLine * line);
         const std::uint8_t* codes = panel + group_scale_bytes(quant);
         Dots d0[Rows];
         Dots d1[Rows];
@@ -191,14 +190,10 @@ struct GemmTable<0, quant> {
     static GemmBlock pick(int) { return nullptr; }
 };
 
-// Bytes of activations that stay in the second-level cache while all panels pass by.
-constexpr std::ptrdiff_t kResidentBytes = 384 << 10;
-
 template <Quant quant>
 void gemm(const QuantGemmCall& call, std::int64_t begin, std::int64_t end) {
     constexpr int kRows = ATTUNE_QUANT_ROWS;
-    std::ptrdiff_t chunk = kResidentBytes / (static_cast<std::ptrdiff_t>(call.groups) * kQuantGroup);
-    chunk = chunk < kRows ? kRows : chunk - chunk % kRows;
+    const std::ptrdiff_t chunk = resident_rows(static_cast<std::ptrdiff_t>(call.groups) * kQuantGroup, kRows);
     const std::size_t panel_bytes = static_cast<std::size_t>(call.groups) * group_bytes(quant);
     for (std::ptrdiff_t first = 0; first < call.rows; first += chunk) {
         const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
@@ -206,10 +201,7 @@ void gemm(const QuantGemmCall& call, std::int64_t begin, std::int64_t end) {
             const auto* panel =
                 static_cast<const std::uint8_t*>(call.panels) + static_cast<std::size_t>(p) * panel_bytes;
             for (std::ptrdiff_t row = first; row < last;) {
-                // Blocks as equal as possible: 8 rows are 4 + 4, not 6 + 2.
-                const std::ptrdiff_t left = last - row;
-                const std::ptrdiff_t blocks = (left + kRows - 1) / kRows;
-                const int rows = static_cast<int>((left + blocks - 1) / blocks);
+                const int rows = next_block(last - row, kRows);
                 const GemmBlock block = GemmTable<kRows, quant>::pick(rows);
                 float* y = call.y + row * call.y_stride + p * kPanelOutputs;
                 for (int part = 0; part < kPanelParts; ++part) block(call, row, panel, part, y + part * kLanes);

@@ -264,6 +264,13 @@ Result<void> plan_base_copy(SiteInput& input, const PlanContext& context, std::s
     return {};
 }
 
+/// Under every name that PEFT gives such a copy.
+Result<void> plan_base_copies(SiteInput& input, const PlanContext& context) {
+    for (const char* copy : {"weight", "base_layer.weight", "token_adapter.base_layer.weight"})
+        if (auto planned = plan_base_copy(input, context, copy); !planned) return planned;
+    return {};
+}
+
 /// Tied tables are one, so PEFT writes the head's trained rows as a copy of the embedding's.
 Result<void> plan_tied_tokens(SiteInput& input, const PlanContext& context) {
     const char* parameter = "token_adapter.trainable_tokens_delta";
@@ -297,9 +304,7 @@ Result<void> plan_embedding(SiteInput& input, const PlanContext& context) {
     if (input.has("lora_embedding_A") || input.has("lora_embedding_B")) {
         if (auto planned = plan_embedding_lora(input, context); !planned) return planned;
     }
-    for (const char* copy : {"weight", "base_layer.weight", "token_adapter.base_layer.weight"})
-        if (auto planned = plan_base_copy(input, context, copy); !planned) return planned;
-    return {};
+    return plan_base_copies(input, context);
 }
 
 Result<void> plan_head_table(SiteInput& input, const PlanContext& context) {
@@ -307,9 +312,7 @@ Result<void> plan_head_table(SiteInput& input, const PlanContext& context) {
         return plan_saved_table(input, context, false, true);
     if (input.has("token_adapter.trainable_tokens_delta"))
         if (auto planned = plan_tied_tokens(input, context); !planned) return planned;
-    for (const char* copy : {"weight", "base_layer.weight", "token_adapter.base_layer.weight"})
-        if (auto planned = plan_base_copy(input, context, copy); !planned) return planned;
-    return {};
+    return plan_base_copies(input, context);
 }
 
 }  // namespace attune

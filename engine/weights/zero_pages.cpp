@@ -1,8 +1,9 @@
 #include "engine/weights/zero_pages.hpp"
 
+#include <cstdint>
+
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cstdint>
 
 namespace attune {
 

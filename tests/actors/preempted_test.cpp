@@ -1,17 +1,14 @@
-#include "house_fixture.hpp"
-
-#include <catch2/catch.hpp>
+#include "modules_fixture.hpp"
 
 using namespace attune;
 
 namespace {
 
 /// Two modules and room for one in the slots.
-class PreemptedFixture : public HouseFixture {
+class PreemptedFixture : public ModulesFixture {
 public:
     PreemptedFixture() {
-        disk["root/a"] = FakeSource{"gen-a"};
-        disk["root/b"] = FakeSource{"gen-b"};
+        with("ab");
         device_bytes = 100;
         settings.cold.policy = ColdPolicy::wait;
         start();
@@ -38,15 +35,7 @@ public:
     }
     void check_clean() {
         hold_steps(false);
-        run();
-        CHECK(engine->broken_rules.empty());
-        CHECK(engine->running() == 0);
-        CHECK(cache().leases.empty());
-        CHECK(cache().line.empty());
-        for (const auto& [generation, copy] : cache().copies) {
-            CHECK(copy->leases == 0);
-            CHECK(copy->users == 0);
-        }
+        ModulesFixture::check_clean();
     }
     RequestId asked{};
 };

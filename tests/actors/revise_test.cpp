@@ -1,28 +1,17 @@
 // Cold policy "revise" through router, cache_manager and executor.
 
-#include "house_fixture.hpp"
-
-#include <catch2/catch.hpp>
+#include "router_fixture.hpp"
 
 using namespace attune;
 using namespace std::chrono_literals;
 
 namespace {
 
-class ReviseFixture : public HouseFixture {
+class ReviseFixture : public RouterFixture {
 public:
-    ReviseFixture() { disk["root/a"] = FakeSource{"gen-a"}; }
-
-    GenerationRequest revised(int max_tokens = 3) {
-        GenerationRequest wish = request("a", max_tokens);
-        wish.cold = ColdPolicy::revise;
-        return wish;
-    }
+    GenerationRequest revised(int max_tokens = 3) { return with_policy(ColdPolicy::revise, max_tokens); }
     void check_idle() {
-        run();
-        CHECK(cache().leases.empty());
-        CHECK(engine->running() == 0);
-        CHECK(engine->broken_rules.empty());
+        RouterFixture::check_idle();
         CHECK(tier("a") != Tier::loading);
     }
 };
