@@ -1,6 +1,7 @@
 // The routing classifier beside the tokenizer on the same texts, one thread: a request that is routed by it should not
 // wait longer for that than for its tokens. Prints one JSON line; ratio = classify / encode, below 1 is faster.
-// usage: route_bench FOLDER [LABELS]   FOLDER holds tokenizer.json
+// usage: route_bench FOLDER [LABELS] [FILE...]   FOLDER holds tokenizer.json; the beginning of each FILE is one more
+// text
 #include "engine/route/classifier.hpp"
 #include "engine/route/route_text.hpp"
 #include "engine/text/tokenizer.hpp"
@@ -8,16 +9,23 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kLongest = 32000;
 
 double cpu_seconds() {
     timespec now{};
@@ -47,7 +55,7 @@ std::string of_length(const std::string& piece, std::size_t bytes) {
 
 int main(int argc, char** argv) {
     if (argc < 2) {
-        std::cerr << "usage: route_bench FOLDER [LABELS]\n";
+        std::cerr << "usage: route_bench FOLDER [LABELS] [FILE...]\n";
         return 2;
     }
     auto tokenizer = attune::Tokenizer::open(argv[1]);
@@ -63,10 +71,24 @@ int main(int argc, char** argv) {
     const std::string english = "Please explain how the committee reached its decision on the new regulation, item ";
     const std::string code = "for (int i = 0; i < count; ++i) total += values[i] * weights[i];  // step ";
     const std::string chinese = "请根据民法典的有关规定分析这份合同中的违约责任条款，第";
+    const std::string french =
+        "Où l'assemblée générale a-t-elle décidé de répartir les bénéfices de l'année passée ? Point ";
+    const std::string russian =
+        "Объясните, пожалуйста, как общее собрание приняло решение о распределении прибыли, пункт ";
     json line{{"bench", "route"}, {"labels", count}, {"buckets", classifier.buckets()}, {"texts", json::array()}};
-    for (const auto& [name, piece] : {std::pair{"english", english}, {"code", code}, {"chinese", chinese}})
-        for (const std::size_t bytes : {100u, 1000u, 4000u, 32000u}) {
-            const std::string text = of_length(piece, bytes);
+    std::vector<std::pair<std::string, std::string>> texts{{"english", of_length(english, kLongest)},
+                                                           {"code", of_length(code, kLongest)},
+                                                           {"chinese", of_length(chinese, kLongest)},
+                                                           {"french", of_length(french, kLongest)},
+                                                           {"russian", of_length(russian, kLongest)}};
+    for (int i = 3; i < argc; ++i) {
+        std::ifstream in(argv[i], std::ios::binary);
+        texts.emplace_back(std::filesystem::path(argv[i]).filename().string(),
+                           std::string(std::istreambuf_iterator<char>(in), {}));
+    }
+    for (const auto& [name, whole] : texts)
+        for (const std::size_t bytes : {std::size_t{100}, std::size_t{1000}, std::size_t{4000}, kLongest}) {
+            const std::string text(attune::beginning_of(whole, bytes));
             const int calls = static_cast<int>(std::max<std::size_t>(10, 400'000 / bytes));
             const double classify = microseconds(
                 [&] {

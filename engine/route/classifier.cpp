@@ -1,6 +1,7 @@
 #include "engine/route/classifier.hpp"
 
 #include "attune/utf8.hpp"
+#include "engine/kernels/row_sums.hpp"
 #include "engine/route/route_text.hpp"
 #include "engine/text/unicode.hpp"
 
@@ -20,7 +21,6 @@ namespace {
 constexpr std::string_view kMagic = "attnrout";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kLabelBytes = 512;
-constexpr float kLargest = 64;  ///< weight or bias: whatever was learned, a guess stays finite
 constexpr double kLearnedRate = 0.05;
 
 float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
@@ -29,6 +29,12 @@ float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<st
 std::uint16_t to_bf16(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/// Up or down by chance, such that the mean is the value itself: a step far smaller than a bfloat16 tells apart still
+/// counts once in a while. `noise` is 16 random bits.
+std::uint16_t to_bf16_by_chance(float value, std::uint32_t noise) {
+    return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + noise) >> 16);
 }
 
 std::uint64_t fnv(std::string_view bytes) {
@@ -81,7 +87,21 @@ constexpr auto kAsciiWord = [] {
     return table;
 }();
 
-constexpr std::size_t kLane = 8;  ///< labels summed at a time
+enum class Place : std::uint8_t { gap, in_word, word };
+
+Place place_of(char32_t c) {
+    return is_word_by_itself(c) ? Place::word : is_word_character(c) ? Place::in_word : Place::gap;
+}
+
+/// Looked up for the alphabets, Indic and Thai among them, and worked out for the rest.
+Place quick_place_of(char32_t c) {
+    static const std::vector<Place> kAlphabets = [] {
+        std::vector<Place> places;
+        for (char32_t one = 0; one < 0x3000; ++one) places.push_back(place_of(one));
+        return places;
+    }();
+    return c < kAlphabets.size() ? kAlphabets[c] : place_of(c);
+}
 
 /// Walks over a text and writes buckets. Every character gives at most three runs, a word and a pair.
 class FeatureWriter {
@@ -98,13 +118,10 @@ public:
             }
             const CodePoint c = code_point_at(text, at);
             at += c.bytes;
-            if (is_word_by_itself(c.value)) {
-                end_word();
-                letter(c.value);
-                end_word();
-            } else {
-                is_word_character(c.value) ? letter(c.value) : gap();
-            }
+            const Place place = quick_place_of(c.value);
+            if (place == Place::word) end_word();
+            place == Place::gap ? gap() : letter(c.value);
+            if (place == Place::word) end_word();
         }
         end_word();
         return out_;
@@ -162,56 +179,51 @@ void hash_features(std::string_view text, int bits, std::vector<std::uint32_t>& 
 std::vector<double> probabilities(std::span<const double> logits, double temperature) {
     const double top = *std::max_element(logits.begin(), logits.end());
     std::vector<double> out;
+    out.reserve(logits.size());
     double sum = 0;
     for (const double logit : logits) sum += out.emplace_back(std::exp((logit - top) / temperature));
     for (double& one : out) one /= sum;
     return out;
 }
 
+std::vector<double> scaled_logits(std::span<const float> biases, std::span<const float> sums, std::size_t features) {
+    const double scale = features == 0 ? 0 : 1 / std::sqrt(static_cast<double>(features));
+    std::vector<double> out(biases.size());
+    for (std::size_t label = 0; label < out.size(); ++label) out[label] = biases[label] + scale * sums[label];
+    return out;
+}
+
 Classifier::Classifier(std::vector<std::string> labels, int bits)
     : labels_(std::move(labels)),
       bits_(bits),
-      stride_((labels_.size() + kLane - 1) / kLane * kLane),
+      stride_(row_sums_stride(labels_.size())),
       biases_(labels_.size()),
       weights_(stride_ << bits) {}
 
 std::vector<double> Classifier::logits(std::span<const std::uint32_t> features) const {
-    std::vector<float> sums(stride_);
-    // A few labels at a time, so that their sums stay in registers over all features.
-    for (std::size_t lane = 0; lane < stride_; lane += kLane) {
-        std::array<float, kLane> sum{};
-        const float* column = weights_.data() + lane;
-        for (const std::uint32_t bucket : features) {
-            const float* row = column + bucket * stride_;
-            for (std::size_t i = 0; i < kLane; ++i) sum[i] += row[i];
-        }
-        std::copy(sum.begin(), sum.end(), sums.begin() + static_cast<std::ptrdiff_t>(lane));
-    }
-    // Texts of any length weigh the same.
-    const double scale = features.empty() ? 0 : 1 / std::sqrt(static_cast<double>(features.size()));
-    std::vector<double> out(labels_.size());
-    for (std::size_t label = 0; label < out.size(); ++label) out[label] = biases_[label] + scale * sums[label];
-    return out;
+    thread_local std::vector<float> sums;
+    sums.resize(stride_);
+    row_sums(weights_.data(), features, sums);
+    return scaled_logits(biases_, sums, features.size());
 }
 
-void Classifier::step_row(std::uint32_t bucket, std::span<const double> gradient, double rate) {
-    float* row = &weights_[bucket * stride_];
-    for (std::size_t label = 0; label < labels_.size(); ++label)
-        row[label] = std::clamp(row[label] - static_cast<float>(rate * gradient[label]), -kLargest, kLargest);
-}
+void Classifier::set_biases(std::span<const float> biases) { std::copy(biases.begin(), biases.end(), biases_.begin()); }
 
-void Classifier::step_biases(std::span<const double> gradient, double rate) {
-    for (std::size_t label = 0; label < labels_.size(); ++label)
-        biases_[label] = std::clamp(biases_[label] - static_cast<float>(rate * gradient[label]), -kLargest, kLargest);
+void Classifier::set_row(std::uint32_t bucket, std::span<const float> weights) {
+    std::transform(weights.begin(), weights.end(), &weights_[bucket * stride_], to_bf16);
 }
 
 Classifier::Guess Classifier::classify(std::string_view text) const {
     thread_local std::vector<std::uint32_t> features;
     hash_features(text, bits_, features);
     std::shared_lock lock(*learning_);
-    const std::vector<double> chances = probabilities(logits(features), temperature_);
-    const auto best = std::max_element(chances.begin(), chances.end());
-    return {static_cast<std::size_t>(best - chances.begin()), *best};
+    const std::vector<double> all = logits(features);
+    const auto best = std::max_element(all.begin(), all.end());
+    // Its probability alone. What cannot change the sum is not worth an exponential: most labels of a clear text.
+    double sum = 0;
+    for (const double logit : all)
+        if (const double below = (logit - *best) / temperature_; below > -40) sum += std::exp(below);
+    return {static_cast<std::size_t>(best - all.begin()), 1 / sum};
 }
 
 void Classifier::learn(std::string_view text, const std::string& label) {
@@ -223,9 +235,21 @@ void Classifier::learn(std::string_view text, const std::string& label) {
     std::unique_lock lock(*learning_);
     std::vector<double> gradient = probabilities(logits(features), temperature_);
     gradient[static_cast<std::size_t>(found - labels_.begin())] -= 1;
-    step_biases(gradient, kLearnedRate);
     const double rate = kLearnedRate / std::sqrt(static_cast<double>(features.size()));
-    for (const std::uint32_t bucket : features) step_row(bucket, gradient, rate);
+    std::vector<float> steps;
+    for (std::size_t i = 0; i < biases_.size(); ++i) {
+        biases_[i] = bounded(biases_[i] - static_cast<float>(kLearnedRate * gradient[i]));
+        steps.push_back(static_cast<float>(rate * gradient[i]));
+    }
+    // The same requests in the same order give the same weights: the noise counts on from the updates.
+    std::uint64_t noise = (*updates_ + 1) * kMix;
+    for (const std::uint32_t bucket : features) {
+        std::uint16_t* row = &weights_[bucket * stride_];
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            noise = noise * 6364136223846793005ull + 1442695040888963407ull;
+            row[i] = to_bf16_by_chance(bounded(from_bf16(row[i]) - steps[i]), static_cast<std::uint32_t>(noise >> 48));
+        }
+    }
     ++*updates_;
 }
 
@@ -233,10 +257,6 @@ void Classifier::set_calibration(double temperature, double threshold) {
     // As the file holds them, so that what was measured is what will be served.
     temperature_ = static_cast<float>(temperature);
     threshold_ = static_cast<float>(threshold);
-}
-
-void Classifier::round_weights() {
-    for (float& weight : weights_) weight = from_bf16(to_bf16(weight));
 }
 
 std::string Classifier::file_bytes() const {
@@ -253,8 +273,7 @@ std::string Classifier::file_bytes() const {
     }
     for (const float bias : biases_) put(out, bias);
     for (std::size_t bucket = 0; bucket < buckets(); ++bucket)
-        for (std::size_t label = 0; label < labels_.size(); ++label)
-            put(out, to_bf16(weights_[bucket * stride_ + label]));
+        for (std::size_t label = 0; label < labels_.size(); ++label) put(out, weights_[bucket * stride_ + label]);
     put(out, fnv(out));
     return out;
 }
@@ -299,9 +318,8 @@ Result<Classifier> Classifier::parse(std::string_view bytes, const std::string& 
         if (!in.take(bias) || !std::isfinite(bias)) return refuse("a bias is not finite");
     for (std::size_t bucket = 0; bucket < out.buckets(); ++bucket)
         for (std::size_t label = 0; label < count; ++label) {
-            std::uint16_t half = 0;
-            float& weight = out.weights_[bucket * out.stride_ + label];
-            if (!in.take(half) || !std::isfinite(weight = from_bf16(half))) return refuse("a weight is not finite");
+            std::uint16_t& weight = out.weights_[bucket * out.stride_ + label];
+            if (!in.take(weight) || !std::isfinite(from_bf16(weight))) return refuse("a weight is not finite");
         }
     return out;
 }

@@ -2,6 +2,7 @@
 
 #include "attune/result.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -53,28 +54,27 @@ public:
 
     /// Of a comparable text (route_text.hpp).
     Guess classify(std::string_view text) const;
-    /// One step towards `label`, which takes about as long as a guess. Steps are small and weights bounded, so that no
+    /// One step towards `label`. Steps are small and weights bounded, so that no
     /// run of requests turns it over at once. Unknown labels are ignored.
     void learn(std::string_view text, const std::string& label);
 
     // For training: one thread, nobody else looks.
     std::vector<double> logits(std::span<const std::uint32_t> features) const;
-    /// Moves one bucket's row, or the biases, by -rate * gradient; `gradient` is per label.
-    void step_row(std::uint32_t bucket, std::span<const double> gradient, double rate);
-    void step_biases(std::span<const double> gradient, double rate);
+    void set_biases(std::span<const float> biases);
+    /// One weight per label, rounded to what the file holds.
+    void set_row(std::uint32_t bucket, std::span<const float> weights);
     void set_calibration(double temperature, double threshold);
-    /// As the file will hold them.
-    void round_weights();
 
 private:
     std::vector<std::string> labels_;
     int bits_ = 0;
     std::uint64_t checksum_ = 0;
-    std::size_t stride_ = 0;  ///< floats of a row: the labels, and zeros up to whole lanes
+    std::size_t stride_ = 0;  ///< weights of a row: the labels, and zeros up to whole vectors
     double temperature_ = 1;
     double threshold_ = 0.5;
     std::vector<float> biases_;
-    std::vector<float> weights_;  ///< [buckets, stride]
+    std::vector<std::uint16_t>
+        weights_;  ///< [buckets, stride], bfloat16 as in the file: a guess is bound by reading them
     // Behind pointers, so that a classifier can be moved before it is shared.
     std::unique_ptr<std::shared_mutex> learning_ = std::make_unique<std::shared_mutex>();
     std::unique_ptr<std::atomic<std::uint64_t>> updates_ = std::make_unique<std::atomic<std::uint64_t>>(0);
@@ -82,6 +82,12 @@ private:
 
 /// The buckets of a comparable text's features, one entry for each occurrence, of its first kScannedBytes.
 void hash_features(std::string_view text, int bits, std::vector<std::uint32_t>& out);
+
+/// biases + sums / sqrt(features), so that texts of any length weigh the same; `sums` has a sum per label first.
+std::vector<double> scaled_logits(std::span<const float> biases, std::span<const float> sums, std::size_t features);
+
+/// Whatever was learned, a guess stays finite.
+inline float bounded(float weight) { return std::clamp(weight, -64.0f, 64.0f); }
 
 /// Softmax of logits / temperature.
 std::vector<double> probabilities(std::span<const double> logits, double temperature);

@@ -12,6 +12,7 @@ namespace attune {
 namespace {
 
 constexpr std::size_t kLeastTexts = 10;  ///< of a label
+constexpr std::size_t kLane = 8;         ///< labels summed at a time
 
 /// SplitMix64: std::shuffle and the standard's distributions differ between libraries.
 struct Random {
@@ -82,12 +83,22 @@ double calibration_error(const std::vector<Scored>& scored, double temperature) 
 class Trainer {
 public:
     Trainer(const std::vector<LabelledText>& texts, const TrainOptions& options, std::vector<std::string> labels)
-        : texts_(texts), options_(options), random_{options.seed}, classifier_(std::move(labels), options.bits) {}
+        : texts_(texts),
+          options_(options),
+          random_{options.seed},
+          classifier_(std::move(labels), options.bits),
+          stride_((classifier_.labels().size() + kLane - 1) / kLane * kLane),
+          biases_(classifier_.labels().size()),
+          weights_(stride_ << options.bits) {}
 
     TrainedClassifier train() {
         split();
         fit();
-        classifier_.round_weights();
+        // What is calibrated and measured is what will be served.
+        const std::size_t labels = classifier_.labels().size();
+        classifier_.set_biases(biases_);
+        for (std::uint32_t bucket = 0; bucket < classifier_.buckets(); ++bucket)
+            classifier_.set_row(bucket, {&weights_[bucket * stride_], labels});
         const auto calibrate = scores_of(split_.calibrate);
         const double temperature = best_temperature(calibrate);
         classifier_.set_calibration(temperature, options_.threshold);
@@ -117,6 +128,26 @@ private:
         return features_;
     }
 
+    /// As a guess sums them, but of float32: a training step is smaller than a bfloat16 tells apart.
+    std::vector<double> logits(const std::vector<std::uint32_t>& features) const {
+        std::vector<float> sums(stride_);
+        // A few labels at a time, so that their sums stay in registers over all features.
+        for (std::size_t lane = 0; lane < stride_; lane += kLane) {
+            std::array<float, kLane> sum{};
+            for (const std::uint32_t bucket : features) {
+                const float* row = &weights_[bucket * stride_ + lane];
+                for (std::size_t i = 0; i < kLane; ++i) sum[i] += row[i];
+            }
+            std::copy(sum.begin(), sum.end(), sums.begin() + static_cast<std::ptrdiff_t>(lane));
+        }
+        return scaled_logits(biases_, sums, features.size());
+    }
+
+    static void step(float* values, const std::vector<double>& gradient, double rate) {
+        for (std::size_t label = 0; label < gradient.size(); ++label)
+            values[label] = bounded(values[label] - static_cast<float>(rate * gradient[label]));
+    }
+
     /// AdaGrad with one sum of squares per bucket: frequent features settle early, rare ones still move.
     void fit() {
         constexpr double kRate = 0.5;
@@ -126,16 +157,16 @@ private:
             for (const std::size_t text : split_.train) {
                 const auto& features = features_of(text);
                 if (features.empty()) continue;
-                std::vector<double> gradient = probabilities(classifier_.logits(features), 1);
+                std::vector<double> gradient = probabilities(logits(features), 1);
                 gradient[label_of(text)] -= 1;
                 double square = 0;
                 for (const double one : gradient) square += one * one;
                 const auto share = static_cast<float>(square / static_cast<double>(features.size()));
-                classifier_.step_biases(gradient, 0.01);
+                step(biases_.data(), gradient, 0.01);
                 for (const std::uint32_t bucket : features) {
                     squares[bucket] += share;
                     const double rate = kRate / std::sqrt(1e-6 + squares[bucket]);
-                    classifier_.step_row(bucket, gradient, rate / std::sqrt(static_cast<double>(features.size())));
+                    step(&weights_[bucket * stride_], gradient, rate / std::sqrt(static_cast<double>(features.size())));
                 }
             }
         }
@@ -181,6 +212,9 @@ private:
     const TrainOptions& options_;
     Random random_;
     Classifier classifier_;
+    std::size_t stride_;  ///< floats of a row: the labels, and zeros up to whole lanes
+    std::vector<float> biases_;
+    std::vector<float> weights_;  ///< [buckets, stride]
     Split split_;
     std::vector<std::uint32_t> features_;
 };

@@ -166,6 +166,27 @@ TEST_CASE("a classifier learns from choices by small steps, and ignores names it
     CHECK(std::isfinite(classifier.classify(text).probability));
 }
 
+TEST_CASE("steps smaller than a stored weight tells apart still move it, and the same way each time",
+          "[engine][route][classifier]") {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += std::to_string(i * 7919) + " ";
+    std::vector<std::uint32_t> features;
+    hash_features(text, 12, features);
+    const auto learned = [&] {
+        Classifier classifier({"a", "b"}, 12);
+        // At 32 two neighbouring weights are 0.25 apart; a step here moves one by less than 0.002.
+        for (std::uint32_t bucket = 0; bucket < classifier.buckets(); ++bucket)
+            classifier.set_row(bucket, std::vector<float>{32, 32});
+        for (int i = 0; i < 40; ++i) classifier.learn(text, "a");
+        return classifier;
+    };
+    const Classifier classifier = learned();
+    const auto logits = classifier.logits(features);
+    const auto biases = classifier.logits({});
+    CHECK((logits[0] - biases[0]) - (logits[1] - biases[1]) > 1);
+    CHECK(classifier.file_bytes() == learned().file_bytes());
+}
+
 TEST_CASE("the classifier decides what no rule matches, at or above the threshold", "[engine][route][classifier]") {
     TemporaryFolder folder;
     RouteFile file;
