@@ -93,7 +93,7 @@ void attention(const bench::Limits& limits, int rounds, const char* kind, int se
     const auto run = cpu_kernels().attend_bf16;
     const double seconds = median_seconds(rounds, [&] {
         parallel_for(std::int64_t{total} * kKvHeads, 1, [&](std::int64_t begin, std::int64_t end) {
-            std::vector<float> scratch(attention_scratch(context + rows));
+            std::vector<float> scratch(attention_scratch(context + rows, kHeadDim));
             run(call, begin, end, scratch.data());
         });
     });

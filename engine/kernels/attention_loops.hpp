@@ -1,6 +1,56 @@
 // Attention over the paged cache, and the writing of it. Included by cpu_kernels_impl.hpp only, within its unnamed
 // namespace.
 
+// Scores and sums of values are made for a tile at a time: some rows of one prompt (or one row) times query heads of
+// one group, which all read the same keys and values, against several vectors of those side by side. Each score is one
+// chain over the dimensions and each value one over the positions, whatever the tile, so a row's bits do not depend on
+// it.
+constexpr bool kManyRegisters = ATTUNE_KERNEL_ROWS >= 12;  // 32 vectors of 16 floats; the other sets have 8 or 4
+constexpr int kMostGroup = 4;
+constexpr int kTileQueries = kManyRegisters ? kMostTileQueries : kMostGroup;
+
+/// Vectors side by side, so that the sums fill the registers: chains that are too few wait for their multiply-adds, and
+/// what is loaded for too few of them costs more than they do.
+constexpr int side_by_side(int queries) {
+    if (kManyRegisters) return queries <= 4 ? 4 : 2;
+    return queries == 1 ? 4 : queries <= 3 ? 2 : 1;
+}
+
+struct Tile {
+    const AttentionCall& call;
+    std::int64_t row;  // its first
+    int kv_head;
+    int first_head;
+    const std::int32_t* table;
+    int first_block;  // that its first row sees
+    int blocks;       // up to the one that its last row ends in
+    float* scores;    // [queries][blocks][lanes], queries: rows times heads
+    float* q;         // [head_dim][queries]
+
+    int position(int tile_row) const { return call.positions[row] + tile_row; }
+    /// The first position that a row sees.
+    int from(int tile_row) const {
+        const int first = position(tile_row) - call.window + 1;
+        return call.window > 0 && first > 0 ? first : 0;
+    }
+    template <class Element>
+    const Element* keys(int block) const {
+        return static_cast<const Element*>(call.keys) +
+               (static_cast<std::ptrdiff_t>(table[block]) * call.kv_heads + kv_head) * call.head_dim * kBlockTokens;
+    }
+    template <class Element>
+    const Element* values(int block) const {
+        return static_cast<const Element*>(call.values) +
+               (static_cast<std::ptrdiff_t>(table[block]) * call.kv_heads + kv_head) * call.value_dim * kBlockTokens;
+    }
+    float* scores_of(int query, int block) const {
+        return scores + (static_cast<std::ptrdiff_t>(query) * blocks + block) * kLanes;
+    }
+};
+
+// Finite, so that a masked lane never makes NaN; far below any score.
+constexpr float kHidden = -1e30F;
+
 /// Two vectors as they are stored.
 inline void prefetch_two(const float* from) {
     __builtin_prefetch(from);
@@ -8,172 +58,233 @@ inline void prefetch_two(const float* from) {
 }
 inline void prefetch_two(const Bf16* from) { __builtin_prefetch(from); }
 
-// Vectors of a value summed side by side: each is a chain of its own, and one alone waits for the multiply-adds.
-constexpr int kValueChunks = ATTUNE_KERNEL_ROWS >= 12 ? 4 : 1;
-
-/// The second half of a row's attention: its weights lie in `weights`, [Group][blocks][lanes].
-struct ValueSum {
-    const AttentionCall& call;
-    const std::int32_t* table;
-    const float* weights;
-    const float* inverse;  // [Group]
-    std::int64_t row;
-    std::ptrdiff_t group_stride;
-    std::ptrdiff_t value_block;
-    int first_block;
-    int blocks;
-    int kv_head;
-    int first_head;
-};
-
-/// Dimensions [d, d + Chunks * kLanes) of the weighted sum of values.
-template <int Group, int Chunks, class Element>
-inline void add_values(const ValueSum& sum, int d) {
-    const AttentionCall& call = sum.call;
-    const int position = call.positions[sum.row];
-    Floats acc[Group][Chunks];
+/// Scores of the tile's queries in key blocks [block, block + Blocks), and the highest per lane so far.
+template <int Rows, int Group, int Blocks, class Element>
+inline void score_blocks(const Tile& tile, int block, Floats (&highest)[Rows * Group]) {
+    constexpr int kQueries = Rows * Group;
+    const Element* keys[Blocks];
+    const Element* next_keys[Blocks];
+    const Element* values[Blocks];
 #pragma GCC unroll 8
-    for (int g = 0; g < Group; ++g) {
-#pragma GCC unroll 8
-        for (int c = 0; c < Chunks; ++c) acc[g][c] = Floats{};
+    for (int c = 0; c < Blocks; ++c) {
+        keys[c] = tile.keys<Element>(block + c);
+        // Blocks lie anywhere: the next keys are asked for now, values while there is still time.
+        next_keys[c] = tile.keys<Element>(block + c + Blocks < tile.blocks ? block + c + Blocks : block + c);
+        values[c] = tile.values<Element>(block + c);
     }
-    for (int b = sum.first_block; b < sum.blocks; ++b) {
-        const Element* values =
-            static_cast<const Element*>(call.values) +
-            (static_cast<std::ptrdiff_t>(sum.table[b]) * call.kv_heads + sum.kv_head) * sum.value_block + d;
-        const float* weights = sum.weights + static_cast<std::ptrdiff_t>(b) * kLanes;
-        // Positions beyond the row were never written in this sequence; their block may hold another's leftovers,
-        // even infinities, which a zero weight would turn into NaN.
-        const int last = position - b * kBlockTokens < kLanes - 1 ? position - b * kBlockTokens : kLanes - 1;
-        for (int j = 0; j <= last; ++j) {
-            Floats v[Chunks];
+    Floats acc[kQueries][Blocks];
 #pragma GCC unroll 8
-            for (int c = 0; c < Chunks; ++c)
-                v[c] = load(values + static_cast<std::ptrdiff_t>(j) * call.value_dim + c * kLanes);
+    for (int i = 0; i < kQueries; ++i) {
 #pragma GCC unroll 8
-            for (int g = 0; g < Group; ++g) {
-                const Floats weight = splat(weights[g * sum.group_stride + j]);
+        for (int c = 0; c < Blocks; ++c) acc[i][c] = Floats{};
+    }
+    const int head_dim = tile.call.head_dim;
+    const float* q = tile.q;
+    for (int d = 0; d < head_dim; d += 2) {
+        // A prompt's later rows find them in the cache.
+        if constexpr (Rows == 1) {
 #pragma GCC unroll 8
-                for (int c = 0; c < Chunks; ++c) acc[g][c] += v[c] * weight;
+            for (int c = 0; c < Blocks; ++c) {
+                prefetch_two(next_keys[c] + static_cast<std::ptrdiff_t>(d) * kLanes);
+                prefetch_two(values[c] + static_cast<std::ptrdiff_t>(d) * kLanes);
+            }
+        }
+#pragma GCC unroll 2
+        for (int e = d; e < d + 2; ++e, q += kQueries) {
+            Floats k[Blocks];
+#pragma GCC unroll 8
+            for (int c = 0; c < Blocks; ++c) k[c] = load(keys[c] + static_cast<std::ptrdiff_t>(e) * kLanes);
+#pragma GCC unroll 8
+            for (int i = 0; i < kQueries; ++i) {
+                const Floats query = splat(q[i]);
+#pragma GCC unroll 8
+                for (int c = 0; c < Blocks; ++c) acc[i][c] += k[c] * query;
             }
         }
     }
-    float* out = call.out + sum.row * call.out_stride + static_cast<std::ptrdiff_t>(sum.first_head) * call.head_dim;
+    const Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #pragma GCC unroll 8
-    for (int g = 0; g < Group; ++g) {
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+        for (int c = 0; c < Blocks; ++c) {
+            const Ints at = lane + (block + c) * kBlockTokens;
+            const Ints visible = (at <= tile.position(r)) & (at >= tile.from(r));
+#pragma GCC unroll 8
+            for (int i = r * Group; i < (r + 1) * Group; ++i) {
+                const Floats score = visible ? acc[i][c] * tile.call.scale : splat(kHidden);
+                store(tile.scores_of(i, block + c), score);
+                highest[i] = highest[i] > score ? highest[i] : score;
+            }
+        }
+    }
+}
+
+/// From `block` on, so many at a time as there are.
+template <int Rows, int Group, int Blocks, class Element>
+inline void score(const Tile& tile, int block, Floats (&highest)[Rows * Group]) {
+    for (; block + Blocks <= tile.blocks; block += Blocks)
+        score_blocks<Rows, Group, Blocks, Element>(tile, block, highest);
+    if constexpr (Blocks > 1) score<Rows, Group, Blocks / 2, Element>(tile, block, highest);
+}
+
+/// Scores become weights that are yet to be divided by their sum. Returns 1 / that.
+inline float soften(const Tile& tile, int query, Floats highest) {
+    const float top = max_lanes(highest);
+    const Floats hidden = splat(kHidden);
+    Floats sum{};
+    for (int b = tile.first_block; b < tile.blocks; ++b) {
+        float* at = tile.scores_of(query, b);
+        const Floats score = load(at);
+        const Floats weight = score > hidden ? exp_lanes(score - top) : Floats{};
+        store(at, weight);
+        sum += weight;
+    }
+    return 1.0F / sum_lanes(sum);
+}
+
+/// Adds one position's value to the sums of rows [FirstRow, Rows).
+template <int FirstRow, int Rows, int Group, int Chunks, class Element>
+inline void add_value(const Element* value, const float* weight, std::ptrdiff_t query_stride,
+                      Floats (&acc)[Rows * Group][Chunks]) {
+    Floats v[Chunks];
+#pragma GCC unroll 8
+    for (int c = 0; c < Chunks; ++c) v[c] = load(value + c * kLanes);
+#pragma GCC unroll 8
+    for (int i = FirstRow * Group; i < Rows * Group; ++i) {
+        const Floats w = splat(weight[i * query_stride]);
+#pragma GCC unroll 8
+        for (int c = 0; c < Chunks; ++c) acc[i][c] += v[c] * w;
+    }
+}
+
+/// The positions of one block that only rows from FirstRow on see: (the previous row's last, the row's last].
+template <int FirstRow, int Rows, int Group, int Chunks, class Element>
+inline void add_later_values(const Element* values, int value_dim, const float* weights, std::ptrdiff_t query_stride,
+                             int last, Floats (&acc)[Rows * Group][Chunks]) {
+    if constexpr (FirstRow < Rows) {
+        const int own = last + FirstRow;  // the position, within the block, of row FirstRow
+        if (own >= 0 && own < kBlockTokens)
+            add_value<FirstRow, Rows, Group, Chunks>(values + static_cast<std::ptrdiff_t>(own) * value_dim,
+                                                     weights + own, query_stride, acc);
+        add_later_values<FirstRow + 1, Rows, Group, Chunks>(values, value_dim, weights, query_stride, last, acc);
+    }
+}
+
+/// Dimensions [d, d + Chunks * kLanes) of the weighted sums of values.
+template <int Rows, int Group, int Chunks, class Element>
+inline void sum_chunks(const Tile& tile, const float* inverse, int d) {
+    constexpr int kQueries = Rows * Group;
+    const AttentionCall& call = tile.call;
+    const std::ptrdiff_t query_stride = static_cast<std::ptrdiff_t>(tile.blocks) * kLanes;
+    Floats acc[kQueries][Chunks];
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 8
+        for (int c = 0; c < Chunks; ++c) acc[i][c] = Floats{};
+    }
+    for (int b = tile.first_block; b < tile.blocks; ++b) {
+        const Element* values = tile.values<Element>(b) + d;
+        const float* weights = tile.scores_of(0, b);
+        // Positions beyond a row were never written in its sequence, or by rows after it; their block may hold
+        // another's leftovers, even infinities, which a zero weight would turn into NaN.
+        const int last = tile.position(0) - b * kBlockTokens;
+        const int shared = last < kLanes - 1 ? last : kLanes - 1;
+        for (int j = 0; j <= shared; ++j)
+            add_value<0, Rows, Group, Chunks>(values + static_cast<std::ptrdiff_t>(j) * call.value_dim, weights + j,
+                                              query_stride, acc);
+        if constexpr (Rows > 1)
+            add_later_values<1, Rows, Group, Chunks>(values, call.value_dim, weights, query_stride, last, acc);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i) {
+        float* out = call.out + (tile.row + i / Group) * call.out_stride +
+                     static_cast<std::ptrdiff_t>(tile.first_head + i % Group) * call.head_dim;
 #pragma GCC unroll 8
         for (int c = 0; c < Chunks; ++c) {
             const int at = d + c * kLanes;
             float lanes[kLanes];
-            store(lanes, acc[g][c] * sum.inverse[g]);
+            store(lanes, acc[i][c] * inverse[i]);
             const int n = call.head_dim - at < kLanes ? call.head_dim - at : kLanes;
-            __builtin_memcpy(out + g * call.head_dim + at, lanes, static_cast<std::size_t>(n) * sizeof(float));
+            __builtin_memcpy(out + at, lanes, static_cast<std::size_t>(n) * sizeof(float));
         }
     }
 }
 
-/// `Group` query heads that share a key/value head, for one row.
-template <int Group, class Element>
-inline void attend_group(const AttentionCall& call, std::int64_t row, int kv_head, int first_head, float* scratch) {
-    const int position = call.positions[row];
-    const int from = call.window > 0 && position - call.window + 1 > 0 ? position - call.window + 1 : 0;
-    const int first_block = from / kBlockTokens;
-    const int blocks = position / kBlockTokens + 1;
-    const std::int32_t* table = call.blocks + call.first_block[row];
-    const float* q = call.q + row * call.q_stride + static_cast<std::ptrdiff_t>(first_head) * call.head_dim;
-    const std::ptrdiff_t key_block = static_cast<std::ptrdiff_t>(call.head_dim) * kBlockTokens;
-    const std::ptrdiff_t value_block = static_cast<std::ptrdiff_t>(call.value_dim) * kBlockTokens;
-    const Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    // Finite, so that a masked lane never makes NaN; far below any score.
-    const Floats hidden = splat(-1e30F);
+/// Dimensions from `d` on, so many vectors at a time as there are.
+template <int Rows, int Group, int Chunks, class Element>
+inline void sum_values(const Tile& tile, const float* inverse, int d) {
+    for (; d + Chunks * kLanes <= tile.call.value_dim; d += Chunks * kLanes)
+        sum_chunks<Rows, Group, Chunks, Element>(tile, inverse, d);
+    if constexpr (Chunks > 1) sum_values<Rows, Group, Chunks / 2, Element>(tile, inverse, d);
+}
 
-    // scratch: [Group][blocks][lanes]
-    const std::ptrdiff_t group_stride = static_cast<std::ptrdiff_t>(blocks) * kLanes;
-    Floats highest[Group];
-#pragma GCC unroll 8
-    for (int g = 0; g < Group; ++g) highest[g] = hidden;
-    for (int b = first_block; b < blocks; ++b) {
-        const Element* keys = static_cast<const Element*>(call.keys) +
-                              (static_cast<std::ptrdiff_t>(table[b]) * call.kv_heads + kv_head) * key_block;
-        // Blocks lie anywhere: keys are asked for two blocks ahead, values while there is still time.
-        const Element* next_keys =
-            static_cast<const Element*>(call.keys) +
-            (static_cast<std::ptrdiff_t>(table[b + 2 < blocks ? b + 2 : b]) * call.kv_heads + kv_head) * key_block;
-        const Element* values = static_cast<const Element*>(call.values) +
-                                (static_cast<std::ptrdiff_t>(table[b]) * call.kv_heads + kv_head) * value_block;
-        // Two chains per head (even and odd dimensions) hide the latency of the multiply-add.
-        Floats even[Group];
-        Floats odd[Group];
-#pragma GCC unroll 8
-        for (int g = 0; g < Group; ++g) even[g] = odd[g] = Floats{};
-        for (int d = 0; d < call.head_dim; d += 2) {
-            prefetch_two(next_keys + static_cast<std::ptrdiff_t>(d) * kLanes);
-            prefetch_two(values + static_cast<std::ptrdiff_t>(d) * kLanes);
-            const Floats k0 = load(keys + static_cast<std::ptrdiff_t>(d) * kLanes);
-            const Floats k1 = load(keys + static_cast<std::ptrdiff_t>(d + 1) * kLanes);
-#pragma GCC unroll 8
-            for (int g = 0; g < Group; ++g) {
-                even[g] += k0 * q[g * call.head_dim + d];
-                odd[g] += k1 * q[g * call.head_dim + d + 1];
-            }
-        }
-        const Ints at = lane + b * kBlockTokens;
-        const Ints visible = (at <= position) & (at >= from);
-#pragma GCC unroll 8
-        for (int g = 0; g < Group; ++g) {
-            const Floats score = visible ? (even[g] + odd[g]) * call.scale : hidden;
-            store(scratch + g * group_stride + static_cast<std::ptrdiff_t>(b) * kLanes, score);
-            highest[g] = highest[g] > score ? highest[g] : score;
-        }
+template <int Rows, int Group, class Element>
+void attend_tile(const AttentionCall& call, std::int64_t row, int kv_head, int first_head, float* scratch) {
+    constexpr int kQueries = Rows * Group;
+    Tile tile{call, row, kv_head, first_head, call.blocks + call.first_block[row], 0, 0, nullptr, scratch};
+    tile.first_block = tile.from(0) / kBlockTokens;
+    tile.blocks = tile.position(Rows - 1) / kBlockTokens + 1;
+    tile.scores = scratch + static_cast<std::ptrdiff_t>(kQueries) * call.head_dim;
+    for (int i = 0; i < kQueries; ++i) {
+        const float* q = call.q + (row + i / Group) * call.q_stride +
+                         static_cast<std::ptrdiff_t>(first_head + i % Group) * call.head_dim;
+        for (int d = 0; d < call.head_dim; ++d) tile.q[d * kQueries + i] = q[d];
     }
+    Floats highest[kQueries];
+    for (Floats& one : highest) one = splat(kHidden);
+    score<Rows, Group, side_by_side(kQueries), Element>(tile, tile.first_block, highest);
+    float inverse[kQueries];
+    for (int i = 0; i < kQueries; ++i) inverse[i] = soften(tile, i, highest[i]);
+    sum_values<Rows, Group, side_by_side(kQueries), Element>(tile, inverse, 0);
+}
 
-    float inverse[Group];
-#pragma GCC unroll 8
-    for (int g = 0; g < Group; ++g) {
-        const float top = max_lanes(highest[g]);
-        Floats sum{};
-        for (int b = first_block; b < blocks; ++b) {
-            float* at = scratch + g * group_stride + static_cast<std::ptrdiff_t>(b) * kLanes;
-            const Floats score = load(at);
-            const Floats weight = score > hidden ? exp_lanes(score - top) : Floats{};
-            store(at, weight);
-            sum += weight;
-        }
-        inverse[g] = 1.0F / sum_lanes(sum);
+/// Query heads [head, end) of one key/value head, up to Group at a time.
+template <int Rows, int Group, class Element>
+inline void attend_heads(const AttentionCall& call, std::int64_t row, int kv_head, int head, int end, float* scratch) {
+    for (; head + Group <= end; head += Group) attend_tile<Rows, Group, Element>(call, row, kv_head, head, scratch);
+    if constexpr (Group > 1) attend_heads<Rows, Group - 1, Element>(call, row, kv_head, head, end, scratch);
+}
+
+template <int Rows, class Element>
+inline void attend_rows(const AttentionCall& call, std::int64_t row, int kv_head, float* scratch) {
+    constexpr int kGroup = kTileQueries / Rows < kMostGroup ? kTileQueries / Rows : kMostGroup;
+    const int group = call.heads / call.kv_heads;
+    attend_heads<Rows, kGroup, Element>(call, row, kv_head, kv_head * group, (kv_head + 1) * group, scratch);
+}
+
+/// How many rows from `row` on, at most `most`, are a prompt's one after the other, as a power of two.
+inline int rows_together(const AttentionCall& call, std::int64_t row, std::int64_t most) {
+    const int group = call.heads / call.kv_heads;
+    const int fit = kTileQueries / (group < kMostGroup ? group : kMostGroup);
+    int rows = 1;
+    while (2 * rows <= fit && 2 * rows <= most) {
+        for (int r = rows; r < 2 * rows; ++r)
+            if (call.first_block[row + r] != call.first_block[row] ||
+                call.positions[row + r] != call.positions[row] + r)
+                return rows;
+        rows *= 2;
     }
-
-    const ValueSum sum{call,        table,       scratch, inverse, row,       group_stride,
-                       value_block, first_block, blocks,  kv_head, first_head};
-    int d = 0;
-    for (; d + kValueChunks * kLanes <= call.head_dim; d += kValueChunks * kLanes)
-        add_values<Group, kValueChunks, Element>(sum, d);
-    for (; d < call.head_dim; d += kLanes) add_values<Group, 1, Element>(sum, d);
+    return rows;
 }
 
 template <class Element>
 void attend(const AttentionCall& call, std::int64_t begin, std::int64_t end, float* scratch) {
-    const int group = call.heads / call.kv_heads;
-    for (std::int64_t item = begin; item < end; ++item) {
+    for (std::int64_t item = begin; item < end;) {
         const std::int64_t row = item / call.kv_heads;
-        const int kv_head = static_cast<int>(item % call.kv_heads);
-        int done = 0;
-        while (done < group) {
-            const int head = kv_head * group + done;
-            const int left = group - done;
-            if (left >= 4) {
-                attend_group<4, Element>(call, row, kv_head, head, scratch);
-                done += 4;
-            } else if (left == 3) {
-                attend_group<3, Element>(call, row, kv_head, head, scratch);
-                done += 3;
-            } else if (left == 2) {
-                attend_group<2, Element>(call, row, kv_head, head, scratch);
-                done += 2;
-            } else {
-                attend_group<1, Element>(call, row, kv_head, head, scratch);
-                done += 1;
-            }
+        const int head = static_cast<int>(item % call.kv_heads);
+        const int rows = head == 0 ? rows_together(call, row, (end - item) / call.kv_heads) : 1;
+        if (rows == 1) {
+            attend_rows<1, Element>(call, row, head, scratch);
+            ++item;
+            continue;
         }
+        for (int kv_head = 0; kv_head < call.kv_heads; ++kv_head) {
+            if (rows == 2) attend_rows<2, Element>(call, row, kv_head, scratch);
+            if (rows == 4) attend_rows<4, Element>(call, row, kv_head, scratch);
+            if constexpr (kTileQueries >= 8)
+                if (rows == 8) attend_rows<8, Element>(call, row, kv_head, scratch);
+        }
+        item += std::int64_t{rows} * call.kv_heads;
     }
 }
 

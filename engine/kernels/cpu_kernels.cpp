@@ -17,15 +17,9 @@ namespace kernels_baseline {
 extern const CpuKernels kKernels;
 }
 
-namespace {
-
-// Query heads handled together; each needs a row of scores.
-constexpr std::size_t kGroup = 4;
-
-}  // namespace
-
-std::size_t attention_scratch(int position) {
-    return kGroup * (static_cast<std::size_t>(position) / kBlockTokens + 1) * kBlockTokens;
+std::size_t attention_scratch(int position, int head_dim) {
+    const auto positions = (static_cast<std::size_t>(position) / kBlockTokens + 1) * kBlockTokens;
+    return std::size_t{kMostTileQueries} * (positions + static_cast<std::size_t>(head_dim));
 }
 
 const CpuKernels& cpu_kernels() {

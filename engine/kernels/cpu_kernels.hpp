@@ -114,8 +114,11 @@ struct CpuKernels {
     void (*pack_bf16)(const std::uint16_t* rows, int count, int columns, Bf16* panel);
 };
 
-/// Floats of scratch that attend needs for a row at `position`.
-std::size_t attention_scratch(int position);
+/// Queries (rows of one prompt times heads) that attend handles together at most; each needs a row of scores.
+inline constexpr int kMostTileQueries = 8;
+
+/// Floats of scratch that attend needs for rows up to `position`.
+std::size_t attention_scratch(int position, int head_dim);
 
 /// The best set that may_use() allows.
 const CpuKernels& cpu_kernels();

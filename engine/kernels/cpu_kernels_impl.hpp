@@ -6,6 +6,10 @@
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kv/block_size.hpp"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 namespace attune::ATTUNE_KERNEL_SET {
 
 namespace {
@@ -15,15 +19,6 @@ namespace {
 
 static_assert(kBlockTokens == kLanes, "one vector holds the scores of one block");
 static_assert(kPanelOutputs == 2 * kLanes);
-
-inline float max_lanes(Floats v) {
-    float lanes[kLanes];
-    store(lanes, v);
-    for (int width = kLanes / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; ++i) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
-    }
-    return lanes[0];
-}
 
 /// exp within 2 ulp on [-87, 88]; inputs are clamped to it. Cephes' reduction and polynomial.
 inline Floats exp_lanes(Floats x) {

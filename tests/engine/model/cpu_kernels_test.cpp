@@ -123,7 +123,7 @@ TEST_CASE("attention over blocks is the softmax sum, with windows, shared heads 
           "[engine][kernels][kv]") {
     constexpr int kBlocks = 4;
     const int head_dim = GENERATE(16, 20, 64);
-    const int group = GENERATE(1, 2, 3, 5);
+    const int group = GENERATE(1, 2, 3, 4, 5);
     const int window = GENERATE(0, 7, 16);
     CAPTURE(head_dim, group, window);
     const int kv_heads = 2;
@@ -174,8 +174,23 @@ TEST_CASE("attention over blocks is the softmax sum, with windows, shared heads 
         call.positions = positions.data();
         call.first_block = first_block.data();
         call.blocks = table.data();
-        std::vector<float> scratch(attention_scratch(context - 1));
+        std::vector<float> scratch(attention_scratch(context - 1, head_dim));
         set->attend_f32(call, 0, static_cast<std::int64_t>(context) * kv_heads, scratch.data());
+
+        // A row alone, before those after it were written, gives the bits it has among them.
+        std::vector<float> alone(q.size(), NAN);
+        AttentionCall single = call;
+        single.out = alone.data();
+        std::fill(keys.begin(), keys.end(), NAN);
+        std::fill(cached.begin(), cached.end(), NAN);
+        for (int row = 0; row < context; ++row) {
+            set->kv_write_f32(write, row, row + 1);
+            for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
+                const std::int64_t item = static_cast<std::int64_t>(row) * kv_heads + kv_head;
+                set->attend_f32(single, item, item + 1, scratch.data());
+            }
+        }
+        CHECK(std::memcmp(alone.data(), out.data(), out.size() * sizeof(float)) == 0);
 
         double worst = 0;
         for (int row = 0; row < context; ++row) {
