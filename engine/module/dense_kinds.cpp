@@ -93,20 +93,22 @@ std::optional<std::vector<double>> cayley(const std::vector<double>& q, std::int
     return x;
 }
 
-/// I + 2Q + 2Q^2 + ... + 2Q^(terms - 2) + Q^(terms - 1): the last term has factor 1 (PEFT).
+/// I + 2Q + 2Q^2 + ... + 2Q^(terms - 2) + Q^(terms - 1), as PEFT sums it: two terms are I + 2Q, three are those of
+/// four.
 std::vector<double> cayley_neumann(const std::vector<double>& q, std::int64_t n, int terms) {
     std::vector<double> sum(index(n * n));
     std::vector<double> power(index(n * n));
     for (std::int64_t i = 0; i < n; ++i) sum[index(i * n + i)] = power[index(i * n + i)] = 1.0;
     std::vector<double> next(index(n * n));
-    for (int term = 1; term < terms; ++term) {
+    const int powers = terms == 2 ? 1 : std::max(terms, 4) - 1;
+    for (int exponent = 1; exponent <= powers; ++exponent) {
         std::fill(next.begin(), next.end(), 0.0);
         for (std::int64_t i = 0; i < n; ++i)
             for (std::int64_t k = 0; k < n; ++k)
                 for (std::int64_t j = 0; j < n; ++j)
                     next[index(i * n + j)] += power[index(i * n + k)] * q[index(k * n + j)];
         std::swap(power, next);
-        const double factor = term + 1 < terms ? 2.0 : 1.0;
+        const double factor = exponent < powers || terms == 2 ? 2.0 : 1.0;
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += factor * power[i];
     }
     return sum;
