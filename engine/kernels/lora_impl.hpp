@@ -46,7 +46,8 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 }
 
 // Blocks as large as the registers hold. A step with few rows is bound by reading A and B once: the next block is asked
-// for while this one is summed, beyond A's end that is B, beyond B's end most often the module's next projection.
+// for while this one is summed, beyond A's end that is B, beyond B's end most often the module's next projection. Lines
+// are asked for as they lie, not as the block's ranks or panels take them in turns: memory answers faster.
 #if defined(__AVX512F__)
 constexpr int kShrinkRows = 4;
 constexpr int kShrinkRanks = 4;
@@ -59,6 +60,7 @@ constexpr int kExpandRows = 4;
 constexpr int kExpandPanels = 1;
 #endif
 constexpr std::ptrdiff_t kPrefetchBytes = 8192;
+constexpr std::ptrdiff_t kCacheLine = 64;
 
 /// t = x A^T for `Rows` rows and `Ranks` ranks.
 template <int Rows, int Ranks, class Element>
@@ -70,14 +72,17 @@ inline void shrink_block(const float* const* x, const Element* a, int in, float*
 #pragma GCC unroll 4
         for (int j = 0; j < Ranks; ++j) sums[r][j] = Floats{};
     }
+    const char* ahead = reinterpret_cast<const char*>(a) + kPrefetchBytes;
     const int whole = in - in % kLanes;
     for (int k = 0; k < whole; k += kLanes) {
         Floats columns[Ranks];
 #pragma GCC unroll 4
         for (int j = 0; j < Ranks; ++j) {
-            const Element* from = a + static_cast<std::ptrdiff_t>(j) * in + k;
-            if ((k / kLanes) % kPerLine == 0) __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
-            columns[j] = load(from);
+            if (j % kPerLine == 0) {
+                __builtin_prefetch(ahead);
+                ahead += kCacheLine;
+            }
+            columns[j] = load(a + static_cast<std::ptrdiff_t>(j) * in + k);
         }
 #pragma GCC unroll 4
         for (int r = 0; r < Rows; ++r) {
@@ -163,13 +168,16 @@ inline void expand_block(const LoraCall& call, int first, const float* t, const 
 #pragma GCC unroll 2
         for (int p = 0; p < Panels; ++p) sums[r][p] = Floats{};
     }
+    const char* ahead = reinterpret_cast<const char*>(panel) + kPrefetchBytes;
     for (int j = 0; j < call.rank; ++j) {
         Floats columns[Panels];
 #pragma GCC unroll 2
         for (int p = 0; p < Panels; ++p) {
-            const Element* from = panel + p * panel_size + static_cast<std::ptrdiff_t>(j) * kLanes;
-            if (j % kPerLine == 0) __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
-            columns[p] = load(from);
+            if (p % kPerLine == 0) {
+                __builtin_prefetch(ahead);
+                ahead += kCacheLine;
+            }
+            columns[p] = load(panel + p * panel_size + static_cast<std::ptrdiff_t>(j) * kLanes);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
