@@ -31,10 +31,7 @@ bench: build
 	.venv/bin/python bench/text/jinja_ratio.py --bench $(BUILD)/template_bench $(if $(filter 1,$(SAVE)),--save)
 	.venv/bin/python bench/run_micro.py --build $(BUILD)
 	.venv/bin/python bench/quality/perplexity.py --attune $(BUILD)/attune $(if $(filter 1,$(SAVE)),--save)
-	for rows in 32 256; do $(BUILD)/step_overhead_bench --model models/smollm2 --rows $$rows; done
-	for kind in "lora --projections qkvo" "lora --projections qkvogud" dora miss state prefix; do \
-	    $(BUILD)/model_step_bench --model models/smollm2 --modules 32 --kind $$kind; done
-	for from in file clone; do $(BUILD)/merge_bench --model models/smollm2 --restore-from $$from; done
+	.venv/bin/python bench/run_steps.py --build $(BUILD) --model models/smollm2
 	.venv/bin/python bench/run_load.py --attune $(BUILD)/attune --model models/smollm2
 	for one in cold prefix life background many; do .venv/bin/python bench/load/$${one}_bench.py --attune $(BUILD)/attune --model models/smollm2; done
 	.venv/bin/python bench/run_schemes.py --attune $(BUILD)/attune --model models/smollm2

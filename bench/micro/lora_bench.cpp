@@ -2,7 +2,8 @@
 //   lora_bench [--rows 32] [--modules 8] [--rank 16] [--dtype bf16|f32] [--projections qkvogud] [--threads 2] [--steps
 //   20]
 // Prints one JSON line: median and best milliseconds per step, processor time per step (all threads; what counts on a
-// busy machine), and milliseconds per install.
+// busy machine), and what it takes to install a module into a slot that was used before, as a ratio to copying its
+// bytes (both from memory that other modules pushed out of the caches).
 
 #include "bench/micro/random_module.hpp"
 #include "engine/kernels/lora.hpp"
@@ -16,6 +17,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <map>
 #include <string>
@@ -49,6 +52,31 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
+constexpr int kInstallRounds = 5;
+
+SlotId install(ModuleSlots& slots, const ModulePtr& module) {
+    const auto slot = slots.install(module);
+    if (!slot) {
+        std::fprintf(stderr, "%s\n", slot.error().message.c_str());
+        std::exit(1);
+    }
+    return *slot;
+}
+
+/// The median of copying so many bytes, on one thread, between `places` places in turn.
+double memcpy_ms(std::uint64_t bytes, std::size_t places) {
+    const std::vector<char> from(bytes * places, 1);
+    std::vector<char> to(bytes * places, 2);
+    std::vector<double> times;
+    for (int round = 0; round < kInstallRounds; ++round)
+        for (std::size_t i = 0; i < places; ++i) {
+            const auto start = Clock::now();
+            std::memcpy(to.data() + i * bytes, from.data() + i * bytes, bytes);
+            times.push_back(milliseconds(start));
+        }
+    return median(times);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -67,27 +95,17 @@ int main(int argc, char** argv) {
     ModuleSlots::Options slot_options;
     slot_options.dtype = options["dtype"] == "f32" ? torch::kFloat32 : torch::kBFloat16;
     slot_options.max_rank = rank;
-    std::vector<double> installs;
-    std::uint64_t bytes = 0;
-    const ModulePtr first = make_module(shape, rank, options["projections"], 1, 0.05F);
-    bytes = ModuleSlots::bytes_needed(*first, slot_options.dtype);
-    slot_options.device_bytes = bytes * static_cast<std::uint64_t>(modules);
+    std::vector<ModulePtr> loaded;
+    for (int i = 0; i < std::max(modules, 1); ++i)
+        loaded.push_back(make_module(shape, rank, options["projections"], static_cast<unsigned>(i + 1), 0.05F));
+    const std::uint64_t bytes = ModuleSlots::bytes_needed(*loaded.front(), slot_options.dtype);
+    slot_options.device_bytes = bytes * loaded.size();
     ModuleSlots slots(shape, slot_options, torch::kCPU);
     Batch batch;
     batch.segment_rows = {0};
     batch.segment_offsets = {0};
     std::vector<SlotId> installed;
-    for (int i = 0; i < modules; ++i) {
-        const ModulePtr module = make_module(shape, rank, options["projections"], static_cast<unsigned>(i + 1), 0.05F);
-        const auto start = Clock::now();
-        const auto slot = slots.install(module);
-        installs.push_back(milliseconds(start));
-        if (!slot) {
-            std::fprintf(stderr, "%s\n", slot.error().message.c_str());
-            return 1;
-        }
-        installed.push_back(*slot);
-    }
+    for (const ModulePtr& module : loaded) installed.push_back(install(slots, module));
     for (int row = 0; row < rows; ++row) {
         batch.tokens.push_back(0);
         batch.segment_rows.push_back(row + 1);
@@ -118,6 +136,14 @@ int main(int argc, char** argv) {
         times.push_back(milliseconds(start));
         processor.push_back(1e3 * static_cast<double>(std::clock() - processor_start) / CLOCKS_PER_SEC);
     }
+    std::vector<double> installs;
+    for (int round = 0; round < kInstallRounds; ++round)
+        for (std::size_t i = 0; i < loaded.size(); ++i) {
+            slots.remove(installed[i]);
+            const auto start = Clock::now();
+            installed[i] = install(slots, loaded[i]);
+            installs.push_back(milliseconds(start));
+        }
     const nlohmann::json line{{"bench", "lora"},
                               {"kernels", lora_kernels().name},
                               {"dtype", options["dtype"]},
@@ -130,7 +156,8 @@ int main(int argc, char** argv) {
                               {"ms_per_step", median(times)},
                               {"best_ms_per_step", *std::min_element(times.begin(), times.end())},
                               {"cpu_ms_per_step", median(processor)},
-                              {"install_ms", median(installs)}};
+                              {"install_ms", median(installs)},
+                              {"install_of_memcpy", median(installs) / memcpy_ms(bytes, loaded.size())}};
     std::printf("%s\n", line.dump().c_str());
     return 0;
 }
