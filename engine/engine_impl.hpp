@@ -82,11 +82,23 @@ private:
         bool is_last = false;  ///< of its sequence: the next token is drawn from it
     };
 
+    /// A token that was drawn before its row's turn.
+    struct Draw {
+        std::size_t row = 0;  ///< within the logits at hand
+        SampleContext context;
+        Sample sample = {};
+    };
+
     // engine.cpp: a step
     void run_step(StepReport& report);
     void apply_waiting_switches();
     void end_overdue();
     void note_starts(const StepPlan& plan, StepReport& report);
+    void fail_step(const std::string& fault, StepReport& report);
+    Scheduler::PromptRows prompt_rows() const;
+    void note_parked(const StepPlan& plan, StepReport& report);
+
+    // engine_logits.cpp: its tokens
     void list_logit_rows(const StepPlan& plan);
     void read_logits(const torch::Tensor& hidden, StepReport& report);
     int added_ids(const std::vector<JobModule>& modules) const;
@@ -94,15 +106,17 @@ private:
     std::span<const float> with_new_tokens(const LogitRow& row, std::span<const float> known,
                                            const torch::Tensor& beyond);
     std::shared_ptr<const Tokenizer> tokenizer_of(const std::vector<JobModule>& modules) const;
-    void use_row(const LogitRow& row, std::span<const float> logits, StepReport& report);
+    void draw_ahead(const float* logits, std::size_t first, std::size_t count);
+    void use_row(const LogitRow& row, std::span<const float> logits, Sample* drawn, StepReport& report);
     /// False when the job ended by it.
     bool score_prompt_row(RunningJob& running, int token, std::span<const float> logits);
     void draw_first_tokens(RunningJob& running, std::span<const float> logits, StepReport& report);
-    void draw_token(RunningJob& running, Choice& choice, std::span<const float> logits, StepReport& report);
+    static bool is_first_of_many(const RunningJob& running, const Choice& choice);
+    static SampleContext context_of(const RunningJob& running, const Choice& choice);
+    Sampler& thread_sampler() const;
+    Sample draw(const RunningJob& running, const Choice& choice, std::span<const float> logits) const;
+    void use_sample(RunningJob& running, Choice& choice, Sample sample, StepReport& report);
     void accept_token(RunningJob& running, Choice& choice, Sample sample, StepReport& report);
-    void fail_step(const std::string& fault, StepReport& report);
-    Scheduler::PromptRows prompt_rows() const;
-    void note_parked(const StepPlan& plan, StepReport& report);
 
     // engine_apply.cpp: modules merged into the base, and a base that has to be repaired
     /// False when the base is damaged: no step.
@@ -166,8 +180,7 @@ private:
     std::vector<float> wide_row_;                                   // a row with the logits of its new tokens
     StepReport untold_;                                             // what restoring took between steps: next report
     std::optional<Error> damage_;                                   // told with the next report
-    Sampler sampler_;
-    std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;  // dies before pool_, which gets its blocks back
+    std::map<RequestId, std::unique_ptr<RunningJob>> jobs_;         // dies before pool_, which gets its blocks back
     std::size_t waiting_jobs_ = 0;  // of jobs_: their answer has ended and waits for its revision
     std::size_t wanted_jobs_ = 0;   ///< of jobs_: parked, and told so
     StepCost cost_;
@@ -175,6 +188,7 @@ private:
     std::uint64_t arrivals_ = 0;
     Batch batch_;                        // of the current step
     std::vector<LogitRow> logit_rows_;   // of the current step
+    std::vector<Draw> draws_;            // of the logits at hand, by row
     std::set<RequestId> step_requests_;  // with rows in the current step
     std::vector<EndedRequest> ended_;    // since the last report
 };

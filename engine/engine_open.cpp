@@ -171,8 +171,7 @@ EngineImpl::EngineImpl(std::unique_ptr<Model> model, const EngineOptions& option
       scheduler_({.max_sequences = std::max(options.max_sequences, 1), .step_tokens = std::max(options.step_tokens, 1)},
                  pool_),
       merge_(*model_, options.restore_from == "clone" && !model_->is_quantised()),
-      apply_(layout.apply, std::chrono::milliseconds(options.drain_ms)),
-      sampler_(shape_.vocab_size) {
+      apply_(layout.apply, std::chrono::milliseconds(options.drain_ms)) {
     if (options_.max_context > 0) shape_.max_context = std::min(shape_.max_context, options_.max_context);
     // Files may name ids that the model cannot make; they would be masked outside of the row.
     std::erase_if(options_.end_tokens, [this](TokenId id) { return id < 0 || id >= shape_.vocab_size; });

@@ -1,5 +1,6 @@
 // What a step of the engine costs outside of the model: planning, building the batch, sampling, text, events.
 //   step_overhead_bench --model models/smollm2 [--rows 32] [--steps 60] [--dtype bf16|f32] [--threads 2]
+//                       [--temperature 0] [--top-p 1]
 // Prints one JSON line: medians of steps in which so many requests decode, and the share outside of the model.
 
 #include "engine/engine_impl.hpp"
@@ -69,8 +70,9 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::map<std::string, std::string> options{
-        {"model", ""}, {"rows", "32"}, {"steps", "60"}, {"dtype", "bf16"}, {"threads", "2"}};
+    std::map<std::string, std::string> options{{"model", ""},     {"rows", "32"},   {"steps", "60"},
+                                               {"dtype", "bf16"}, {"threads", "2"}, {"temperature", "0"},
+                                               {"top-p", "1"}};
     for (int i = 1; i + 1 < argc; i += 2) options[std::string(argv[i]).substr(2)] = argv[i + 1];
     const int rows = std::stoi(options["rows"]);
     const int steps = std::stoi(options["steps"]);
@@ -97,7 +99,9 @@ int main(int argc, char** argv) {
         auto job = std::make_unique<Job>();
         job->id = RequestId{static_cast<std::uint64_t>(row + 1)};
         for (int i = 0; i < prompt_tokens; ++i) job->prompt.push_back((1000 + 37 * row + 101 * i) % vocab);
-        job->sampling.temperature = 0;
+        job->sampling.temperature = std::stod(options["temperature"]);
+        job->sampling.top_p = std::stod(options["top-p"]);
+        job->sampling.seed = static_cast<std::uint64_t>(row);
         job->sampling.max_tokens = steps + 16;
         job->sampling.ignore_eos = true;
         job->received = Clock::now();
@@ -119,9 +123,15 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "no step had %d rows\n", rows);
         return 1;
     }
-    const nlohmann::json line{{"bench", "step_overhead"},      {"rows", rows},
-                              {"dtype", options["dtype"]},     {"threads", std::stoi(options["threads"])},
-                              {"steps", whole.size()},         {"step_ms", median(whole)},
-                              {"outside_ms", median(outside)}, {"outside_share", median(outside) / median(whole)}};
+    const nlohmann::json line{{"bench", "step_overhead"},
+                              {"rows", rows},
+                              {"dtype", options["dtype"]},
+                              {"temperature", std::stod(options["temperature"])},
+                              {"top_p", std::stod(options["top-p"])},
+                              {"threads", std::stoi(options["threads"])},
+                              {"steps", whole.size()},
+                              {"step_ms", median(whole)},
+                              {"outside_ms", median(outside)},
+                              {"outside_share", median(outside) / median(whole)}};
     std::printf("%s\n", line.dump().c_str());
 }

@@ -65,7 +65,8 @@ void Sampler::fit(std::size_t width) {
     run_maxima_.resize(runs);
     sorted_maxima_.resize(runs);
     candidates_.reserve(vocab_size_);
-    boundary_.reserve(vocab_size_);
+    passing_.resize(vocab_size_);
+    boundary_.resize(vocab_size_);
 }
 
 Sample Sampler::sample(std::span<const float> logits, const SampleContext& context) {
@@ -207,42 +208,47 @@ void Sampler::cut_to_top_p(double top_p) {
 }
 
 /// The same from all of weights_, without sorting them: sums by magnitude tell how small the last kept token is, and
-/// only tokens of that magnitude are sorted.
+/// only tokens of that magnitude are sorted. Which tokens pass is anybody's guess, so nothing branches on it.
 void Sampler::gather_top_p(double top_p) {
-    candidates_.clear();
-    boundary_.clear();
-    std::fill(magnitude_sums_.begin(), magnitude_sums_.end(), 0.0);
-    // Tokens each below (1 - p) / vocab of the mass sum to less than 1 - p: whole runs of them are passed over.
+    // Tokens each below (1 - p) / vocab of the mass sum to less than 1 - p: none of them is kept.
     const double negligible = (1.0 - top_p) * total_ / static_cast<double>(vocab_size_);
-    for_each_weight(negligible, [&](std::size_t /*id*/, float weight) {
-        magnitude_sums_[magnitude_of(weight)] += static_cast<double>(weight);
-    });
+    const float bound =
+        std::max(std::nextafter(static_cast<float>(negligible), 0.0F), std::numeric_limits<float>::denorm_min());
+    std::size_t passing = 0;
+    for (std::size_t run = 0; run < run_sums_.size(); ++run) {
+        if (run_sums_[run] < negligible) continue;
+        const std::size_t end = std::min(vocab_size_, (run + 1) * kRunLength);
+        for (std::size_t i = run * kRunLength; i < end; ++i) {
+            passing_[passing] = {weights_[i], static_cast<TokenId>(i)};
+            passing += weights_[i] >= bound ? 1 : 0;
+        }
+    }
+
+    std::fill(magnitude_sums_.begin(), magnitude_sums_.end(), 0.0);
+    for (std::size_t i = 0; i < passing; ++i)
+        magnitude_sums_[magnitude_of(passing_[i].weight)] += static_cast<double>(passing_[i].weight);
     double wanted = top_p * total_;
     std::size_t last = 0;
     while (last + 1 < kMagnitudes && magnitude_sums_[last] < wanted) wanted -= magnitude_sums_[last++];
 
-    for_each_weight(negligible, [&](std::size_t id, float weight) {
-        const std::size_t magnitude = magnitude_of(weight);
-        if (magnitude > last || weight <= 0) return;
-        (magnitude < last ? candidates_ : boundary_).push_back({weight, static_cast<TokenId>(id)});
-    });
-    std::sort(boundary_.begin(), boundary_.end(), is_better);
-    for (std::size_t i = 0; i < boundary_.size() && wanted > 0; ++i) {
+    std::size_t kept = 0;
+    std::size_t edge = 0;
+    for (std::size_t i = 0; i < passing; ++i) {
+        const Candidate candidate = passing_[i];
+        const std::size_t magnitude = magnitude_of(candidate.weight);
+        boundary_[edge] = candidate;
+        edge += magnitude == last ? 1 : 0;
+        passing_[kept] = candidate;
+        kept += magnitude < last ? 1 : 0;
+    }
+    candidates_.assign(passing_.begin(), passing_.begin() + static_cast<std::ptrdiff_t>(kept));
+    std::sort(boundary_.begin(), boundary_.begin() + static_cast<std::ptrdiff_t>(edge), is_better);
+    for (std::size_t i = 0; i < edge && wanted > 0; ++i) {
         candidates_.push_back(boundary_[i]);
         wanted -= static_cast<double>(boundary_[i].weight);
     }
     total_ = 0;
     for (const Candidate& candidate : candidates_) total_ += static_cast<double>(candidate.weight);
-}
-
-/// Calls visit(id, weight) for the tokens of every run whose weights sum to more than `negligible`.
-template <class Visit>
-void Sampler::for_each_weight(double negligible, Visit visit) const {
-    for (std::size_t run = 0; run < run_sums_.size(); ++run) {
-        if (run_sums_[run] < negligible) continue;
-        const std::size_t end = std::min(vocab_size_, (run + 1) * kRunLength);
-        for (std::size_t i = run * kRunLength; i < end; ++i) visit(i, weights_[i]);
-    }
 }
 
 /// The token at which the running sum of weights passes uniform * total_.

@@ -60,8 +60,6 @@ private:
     void gather_top_k(std::span<const float> row, int k);
     void gather_top_p(double top_p);
     void cut_to_top_p(double top_p);
-    template <class Visit>
-    void for_each_weight(double negligible, Visit visit) const;
     TokenId draw(double uniform) const;
     TokenScores score_finite(std::span<const float> logits, float max, TokenId token, int top);
 
@@ -72,7 +70,8 @@ private:
     std::vector<float> run_maxima_;       // scratch of gather_top_k and score
     std::vector<float> sorted_maxima_;    // scratch of gather_top_k
     std::vector<Candidate> candidates_;   // after top-k (best first) or top-p
-    std::vector<Candidate> boundary_;     // scratch of gather_top_p: as small as the last token it keeps
+    std::vector<Candidate> passing_;      // [vocab] scratch of gather_top_p: not too small to be kept
+    std::vector<Candidate> boundary_;     // [vocab] scratch of gather_top_p: as small as the last token it keeps
     std::vector<double> magnitude_sums_;  // scratch of gather_top_p: weights by their size
     bool all_are_candidates_ = false;
     double total_ = 0;  // of the weights to draw from

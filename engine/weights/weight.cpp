@@ -13,7 +13,7 @@ namespace attune {
 namespace {
 
 // Rows are staged in chunks of about this many float32 bytes; a chunk is always whole panels.
-constexpr std::int64_t kStagingBytes = 1 << 20;
+constexpr std::int64_t kStagingBytes = 256 << 10;
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
