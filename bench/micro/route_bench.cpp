@@ -33,16 +33,30 @@ double cpu_seconds() {
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-/// Median over rounds, in microseconds a call.
-double microseconds(const std::function<void()>& work, int calls) {
-    std::vector<double> rounds;
-    for (int round = 0; round < 9; ++round) {
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+struct Compared {
+    double first_us = 0, second_us = 0, ratio = 0;
+};
+
+/// Medians over rounds, in microseconds a call; the two take turns, so that what disturbs one disturbs both.
+Compared compare(const std::function<void()>& first, const std::function<void()>& second, int calls) {
+    const auto microseconds = [calls](const std::function<void()>& work) {
         const double begin = cpu_seconds();
         for (int i = 0; i < calls; ++i) work();
-        rounds.push_back((cpu_seconds() - begin) * 1e6 / calls);
+        return (cpu_seconds() - begin) * 1e6 / calls;
+    };
+    std::vector<double> firsts, seconds, ratios;
+    for (int round = 0; round < 9; ++round) {
+        firsts.push_back(microseconds(first));
+        seconds.push_back(microseconds(second));
+        ratios.push_back(firsts.back() / seconds.back());
     }
-    std::nth_element(rounds.begin(), rounds.begin() + 4, rounds.end());
-    return rounds[4];
+    return {median(firsts), median(seconds), median(ratios)};
 }
 
 std::string of_length(const std::string& piece, std::size_t bytes) {
@@ -90,18 +104,17 @@ int main(int argc, char** argv) {
         for (const std::size_t bytes : {std::size_t{100}, std::size_t{1000}, std::size_t{4000}, kLongest}) {
             const std::string text(attune::beginning_of(whole, bytes));
             const int calls = static_cast<int>(std::max<std::size_t>(10, 400'000 / bytes));
-            const double classify = microseconds(
+            const Compared took = compare(
                 [&] {
                     (void)classifier.classify(
                         attune::comparable(attune::beginning_of(text, attune::Classifier::kScannedBytes)));
                 },
-                calls);
-            const double encode = microseconds([&] { (void)(*tokenizer)->encode(text, false); }, calls);
+                [&] { (void)(*tokenizer)->encode(text, false); }, calls);
             line["texts"].push_back({{"text", name},
                                      {"bytes", bytes},
-                                     {"classify_us", classify},
-                                     {"encode_us", encode},
-                                     {"ratio", classify / encode}});
+                                     {"classify_us", took.first_us},
+                                     {"encode_us", took.second_us},
+                                     {"ratio", took.ratio}});
         }
     std::cout << line.dump() << std::endl;
     return 0;
