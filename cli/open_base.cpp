@@ -77,6 +77,9 @@ Result<OpenedBase> open_base(const Settings& settings, bool park_preempted) {
     auto engine = Engine::open(options, base.tokenizer);
     if (!engine) return engine.error();
     base.engine = std::move(*engine);
+    if (options.apply == "auto" && !base.engine->stats().can_merge)
+        log(LogLevel::info,
+            "scheduler.apply is auto: modules act row by row, as nothing is merged into quantised weights");
     log(LogLevel::info, "model ready in " + seconds_since(begin) + ": " + base.engine->shape().model_type + ", " +
                             std::to_string(base.engine->shape().layer_count()) + " layers, " +
                             std::to_string(base.engine->stats().weight_bytes >> 20) + " MiB of weights, " +

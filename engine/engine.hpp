@@ -87,6 +87,7 @@ struct EngineStats {
     std::uint64_t slot_bytes = 0;
     std::uint64_t slot_capacity_bytes = 0;
     std::uint64_t weight_bytes = 0;     ///< copies for restoring included
+    bool can_merge = true;              ///< false: the base's weights are quantised, modules act row by row
     bool merged = false;                ///< a set of modules lies in the base's weights
     std::vector<SlotId> merged_slots;   ///< that set
     std::vector<PromptRows> prompts;    ///< by priority

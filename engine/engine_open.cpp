@@ -195,6 +195,7 @@ EngineStats EngineImpl::stats() const {
     stats.slot_bytes = slots_.used_bytes();
     stats.slot_capacity_bytes = slots_.capacity_bytes();
     stats.weight_bytes = model_->weight_bytes() + merge_.copy_bytes();
+    stats.can_merge = !model_->is_quantised();
     stats.merged = merge_.is_merged();
     if (const ModuleSet* merged = apply_.merged_set())
         for (const SlotWeight& one : *merged) stats.merged_slots.push_back(one.slot);

@@ -3,9 +3,12 @@ import concurrent.futures
 import json
 import os
 import shutil
+import tempfile
 import unittest
+from pathlib import Path
 
-from support import ATTENTION, MLP, TEST_DATA, TINY_ID, TinyServerTest, binding_steps, events_of, prompt_of, tokens_of, within, write_module
+from support import (ATTENTION, MLP, TEST_DATA, TINY_ID, Server, TinyServerTest, binding_steps, events_of, make_modules,
+                     make_tiny_model, prompt_of, tokens_of, within, write_module)
 
 
 class ColdModules(TinyServerTest):
@@ -265,6 +268,33 @@ class Modules(TinyServerTest):
         again = self.server.call("GET", "/v1/audit")[1]
         self.assertEqual(again["measured"], audit["measured"])
         self.assertGreaterEqual(again["runs"], 1)
+
+
+class QuantisedBase(unittest.TestCase):
+    def answer(self, apply):
+        with tempfile.TemporaryDirectory(prefix="attune-quantised-") as folder:
+            model = make_tiny_model(Path(folder) / "model")
+            (Path(folder) / "modules").mkdir()
+            make_modules(model, Path(folder) / "modules", 1)
+            server = Server(model, modules=[Path(folder) / "modules"], model_id=TINY_ID, dtype="int8",
+                            settings=(f"scheduler.apply={apply}",))
+            self.addCleanup(server.kill)
+            for _ in range(3):
+                status, body, _ = server.post("/v1/completions", {
+                    "model": "m0", "prompt": prompt_of(1), "max_tokens": 100, "temperature": 0, "ignore_eos": True,
+                    "attune": {"cold": "wait"}})
+                self.assertEqual(status, 200, body)
+                self.assertEqual(body["attune"]["apply"], "batched")
+            return body["choices"][0]["text"], server.log_text()
+
+    def test_auto_merges_nothing_into_quantised_weights_and_the_log_says_so(self):
+        """Case B24 over HTTP."""
+        text, log = self.answer("auto")
+        batched, silent = self.answer("batched")
+        self.assertEqual(text, batched)
+        said = "scheduler.apply is auto: modules act row by row, as nothing is merged into quantised weights"
+        self.assertIn(said, log)
+        self.assertNotIn(said, silent)
 
 
 if __name__ == "__main__":

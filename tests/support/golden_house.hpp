@@ -8,6 +8,7 @@
 #include "support/recording_sink.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -32,12 +33,13 @@ struct GoldenHouse {
         std::string restore_from = "file";
         bool park_preempted = false;
         Now now = steady_now;
+        std::filesystem::path file = {};  ///< GGUF, instead of the model's folder
     };
 
     explicit GoldenHouse(const std::string& model_name) : GoldenHouse(model_name, Size{}) {}
     GoldenHouse(const std::string& model_name, const Size& size) : model(model_name) {
         EngineOptions options;
-        options.model = golden::model_folder(model);
+        options.model = size.file.empty() ? golden::model_folder(model) : size.file;
         options.device = "cpu";
         options.dtype = size.dtype;
         options.kernels = size.kernels;

@@ -55,7 +55,7 @@ ApplyMode applied(const RecordingSink& sink) { return sink.finished().value().ap
 }  // namespace
 
 TEST_CASE("every case answers merged as the reference does, and says how its modules were put on the base",
-          "[engine][golden][merge]") {
+          "[engine][golden][merge][B14]") {
     // By name, since each speaks of one kind: what acts on some rows only, what changes no matrix, replaced head rows.
     const std::set<std::string> batched{"alora", "prefix5", "prompt6", "lora_save_head"};
     for (const std::string& model : golden::models()) {

@@ -1,9 +1,13 @@
 // A quantised base under the whole engine: modules of every kind act on it row by row, and none is merged.
 
+#include "support/audit_pass.hpp"
 #include "support/golden_house.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <chrono>
+#include <filesystem>
+#include <memory>
 #include <set>
 
 using namespace attune;
@@ -75,7 +79,8 @@ TEST_CASE("modules of every kind act on an int8 base as on a full one, to the bi
     }
 }
 
-TEST_CASE("on a quantised base merging is refused by setting, and auto serves row by row", "[engine][merge][quant]") {
+TEST_CASE("B24: on a quantised base merging is refused by setting, and auto answers as row by row, to the bit",
+          "[engine][merge][quant][B24]") {
     const auto file = std::filesystem::path(ATTUNE_TEST_DATA) / "gguf_models" / kModel / "q8_0.gguf";
     for (const auto& [path, dtype] : std::vector<std::pair<std::filesystem::path, std::string>>{
              {golden::model_folder(kModel), "int8"}, {golden::model_folder(kModel), "int4"}, {file, "auto"}}) {
@@ -90,17 +95,34 @@ TEST_CASE("on a quantised base merging is refused by setting, and auto serves ro
         CHECK(Engine::open(options, nullptr));
     }
 
-    GoldenHouse house(kModel, {.dtype = "int8", .apply = "auto"});
     const auto prompt = golden::read_case(kModel, "lora_r4").prompts[1].tokens;
-    for (int i = 0; i < 3; ++i) {
-        const auto sink = house.add(prompt, GoldenHouse::greedy(), house.modules_of("lora_r4"));
-        REQUIRE(house.run());
-        CHECK(sink->one<Finished>()->apply == ApplyMode::batched);
+    for (const auto& [dtype, path] :
+         std::vector<std::pair<std::string, std::filesystem::path>>{{"int8", {}}, {"int4", {}}, {"auto", file}}) {
+        CAPTURE(dtype);
+        const auto answer = [&](const std::string& apply, const std::string& form) {
+            // Every look at the clock takes a millisecond: long enough for auto to merge into a full base.
+            const auto time = std::make_shared<TimePoint>();
+            GoldenHouse house(kModel, {.dtype = form,
+                                       .apply = apply,
+                                       .now = [time] { return *time += std::chrono::milliseconds(1); },
+                                       .file = path});
+            const bool merges = apply == "auto" && form == "bf16";
+            CHECK(house.engine->stats().can_merge == (form == "bf16"));
+            const auto sink = house.add(prompt, GoldenHouse::greedy(60), house.modules_of("lora_r4"));
+            REQUIRE(house.run());
+            CHECK((sink->one<Finished>()->apply == ApplyMode::batched) == !merges);
+            CHECK((house.merges == 0) == !merges);
+            CHECK(is_clean(*house.engine->audit()));
+            return sink->tokens();
+        };
+        check_same(answer("auto", dtype), answer("batched", dtype));
+        answer("auto", "bf16");
     }
-    CHECK(house.merges == 0);
     // A clone to restore from would hold the base twice for nothing.
-    GoldenHouse clone(kModel, {.dtype = "int8", .restore_from = "clone"});
-    CHECK(clone.engine->stats().weight_bytes == house.engine->stats().weight_bytes);
+    const auto weight_bytes = [](const char* restore_from) {
+        return GoldenHouse(kModel, {.dtype = "int8", .restore_from = restore_from}).engine->stats().weight_bytes;
+    };
+    CHECK(weight_bytes("clone") == weight_bytes("file"));
 }
 
 TEST_CASE("weights in fewer bits take fewer bytes, and a word that is none of the dtypes is refused",
