@@ -54,7 +54,7 @@ std::string text_of(const HouseFixture::Load& load) { return load.answer->error(
 
 }  // namespace
 
-TEST_CASE_METHOD(SwapFixture, "strict: LoRAs with the same tensors or fewer take each other's place",
+TEST_CASE_METHOD(SwapFixture, "rows 1, 5 and 6, strict: LoRAs with the same tensors or fewer take each other's place",
                  "[actors][hotswap]") {
     begin();
     REQUIRE(swap("lib/same")->ok());
@@ -67,7 +67,8 @@ TEST_CASE_METHOD(SwapFixture, "strict: LoRAs with the same tensors or fewer take
     check_clean();
 }
 
-TEST_CASE_METHOD(SwapFixture, "strict: what PEFT refuses is refused in its words and nothing has moved",
+TEST_CASE_METHOD(SwapFixture,
+                 "rows 6, 7, 9 and 10, strict: what PEFT refuses is refused in its words and nothing has moved",
                  "[actors][hotswap]") {
     begin();
     CHECK(ask("m")->ok());
@@ -95,7 +96,22 @@ TEST_CASE_METHOD(SwapFixture, "strict: what PEFT refuses is refused in its words
     check_clean();
 }
 
-TEST_CASE_METHOD(SwapFixture, "strict: two adapters of one type that is no LoRA are not swapped", "[actors][hotswap]") {
+TEST_CASE_METHOD(SwapFixture, "row 11, strict: that another module is merged keeps nobody from a swap",
+                 "[actors][hotswap]") {
+    begin();
+    REQUIRE((load("n", "lib/ia3"), run(), module("n")));
+    CHECK(ask("n")->ok());
+    CHECK(ask("m")->ok());
+    engine->merged_slots = {cache().names.at("n")->copy->slot};
+    CHECK(ask("n")->ok());
+    CHECK(swap("lib/same")->ok());
+    CHECK(module("m")->generation == "gen-same");
+    CHECK(ask("m")->text == "mmm");
+    CHECK(ask("n")->text == "nnn");
+}
+
+TEST_CASE_METHOD(SwapFixture, "row 8, strict: two adapters of one type that is no LoRA are not swapped",
+                 "[actors][hotswap]") {
     disk["lib/other"] = FakeSource{"gen-other"};
     disk["lib/other"].swap = {"IA3", {}, {"q"}};
     start();
@@ -104,7 +120,7 @@ TEST_CASE_METHOD(SwapFixture, "strict: two adapters of one type that is no LoRA 
     check_clean();
 }
 
-TEST_CASE_METHOD(SwapFixture, "strict: a name that nobody has takes no swap", "[actors][hotswap]") {
+TEST_CASE_METHOD(SwapFixture, "row 21, strict: a name that nobody has takes no swap", "[actors][hotswap]") {
     start();
     const auto refused = swap("lib/now");
     CHECK(refused->code() == Errc::invalid_module);
