@@ -6,7 +6,7 @@
 Output tokens/s of 32 streams, as a ratio to a server that does nothing else: while the base is audited at the default
 pace (the bar: 0.99) and ten times as often, while a rank-16 module is loaded and unloaded once a second (0.97) and ten
 times a second (a load is 9 ms of processor time, most of it the hash of its files: that alone is 0.955), and beside one
-spinning process (which takes a third of two cores' time: a fair share of the rest is 0.75, and threads that
+spinning process (which takes a third of two cores' time: the rest is 0.67, and threads that
 wait for each other fall far below). Cases alternate round by round; writes bench/results/NAME.json. Needs safetensors
 and numpy.
 """
