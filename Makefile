@@ -43,11 +43,12 @@ bench-peers: build
 	@tools/setup.sh peers
 	.venv/bin/python bench/run_peers.py --attune $(BUILD)/attune --model models/smollm2
 
-# The unit tests under AddressSanitizer and UBSan; the inbox under ThreadSanitizer.
+# The unit tests under AddressSanitizer and UBSan, whose reports end a test too; the inbox and the kernels' threads under
+# ThreadSanitizer.
 asan:
 	$(MAKE) build BUILD=build-asan PRESET=asan
 	ASAN_OPTIONS=detect_leaks=1:detect_odr_violation=0 LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp \
-	    ctest --test-dir build-asan --output-on-failure -L unit -j $(JOBS)
+	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ctest --test-dir build-asan --output-on-failure -L unit -j $(JOBS)
 
 tsan:
 	$(MAKE) build BUILD=build-tsan PRESET=tsan

@@ -15,9 +15,13 @@ namespace {
 
 std::atomic<std::int64_t> allocations{0};
 
-void* counted(std::size_t bytes) {
+void* counted_or_null(std::size_t bytes) {
     allocations.fetch_add(1, std::memory_order_relaxed);
-    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+void* counted(std::size_t bytes) {
+    if (void* memory = counted_or_null(bytes)) return memory;
     throw std::bad_alloc();
 }
 
@@ -47,6 +51,9 @@ private:
 
 void* operator new(std::size_t bytes) { return counted(bytes); }
 void* operator new[](std::size_t bytes) { return counted(bytes); }
+// Catch's form: a sanitizer refuses memory of its own operator new at our delete.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
 void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
 void operator delete(void* memory) noexcept { std::free(memory); }
