@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 namespace attune {
 namespace {
@@ -23,52 +25,78 @@ bool is_invisible(char32_t c) {
            (c >= 0xFE00 && c <= 0xFE0F) || c == 0xFEFF || (c >= 0xE0100 && c <= 0xE01EF);
 }
 
-/// What the alphabets of Europe and the Near East, punctuation and symbols become: a text of theirs is its characters'
-/// own forms in a row, as long as none of them is a mark, which may join what stands before it.
+constexpr int kNukta = 7;
+
+/// The combining class of a Devanagari or Thai mark that joins nothing before it (but a nukta three letters), which may
+/// only change places with marks of a higher class; 0 for what is no mark. Nothing for all other marks.
+std::optional<int> quiet_class(char32_t c) {
+    if (!is_mark(c)) return 0;
+    const bool devanagari = c >= 0x0900 && c < 0x0980;
+    if (!devanagari && (c < 0x0E00 || c >= 0x0E80)) return std::nullopt;
+    if (c == 0x094D || c == 0x0E3A) return 9;  // virama, phinthu
+    if (c == 0x0E38 || c == 0x0E39) return 103;
+    if (c >= 0x0E48 && c <= 0x0E4B) return 107;  // tones
+    if (c == 0x093C) return kNukta;
+    if (c >= 0x0951 && c <= 0x0954) return std::nullopt;  // accents
+    return 0;
+}
+
+/// What the alphabets of Europe and the Near East, Devanagari, Thai, punctuation and symbols become: a text of theirs
+/// is its characters' own forms in a row, as long as none of them is a mark that may join what stands before it.
 class LoneForms {
 public:
     struct Form {
-        std::uint8_t bytes = 0;  ///< 0: no form of its own
-        std::array<char, 11> text{};
+        std::uint8_t bytes = 0;                        ///< 0: no form of its own
+        std::uint8_t first_class = 0, last_class = 0;  ///< combining classes of its ends
+        std::array<char, 10> text{};
     };
 
-    explicit LoneForms(bool fold) : forms_(kFirst.size() + kSecond.size()) {
-        for (const Range range : {kFirst, kSecond})
-            for (char32_t c = range.begin; c < range.end; ++c)
-                if (!is_mark(c)) set(c, fold);
+    explicit LoneForms(bool fold) {
+        for (std::size_t i = 0; i < kRanges.size(); ++i)
+            for (char32_t c = kRanges[i].begin; c < kRanges[i].end; ++c) forms_[i].push_back(form_of(c, fold));
     }
 
     /// Nothing where neighbours have a say.
     const Form* find(char32_t c) const {
-        if (!kFirst.holds(c) && !kSecond.holds(c)) return nullptr;
-        const Form& form = forms_[index(c)];
-        return form.bytes == 0 ? nullptr : &form;
+        for (std::size_t i = 0; i < kRanges.size(); ++i)
+            if (c >= kRanges[i].begin && c < kRanges[i].end) {
+                const Form& form = forms_[i][c - kRanges[i].begin];
+                return form.bytes == 0 ? nullptr : &form;
+            }
+        return nullptr;
     }
 
 private:
     struct Range {
         char32_t begin, end;
-        constexpr bool holds(char32_t c) const { return c >= begin && c < end; }
-        constexpr std::size_t size() const { return end - begin; }
     };
-    // Within these whatever composes with a character before it is a mark; in Indic scripts and among jamo it is not
+    // Within these whatever composes with a character before it is a mark; among jamo and in other Indic scripts not
     // so.
-    static constexpr Range kFirst{0x80, 0x700}, kSecond{0x1E00, 0x2C00};
+    static constexpr std::array<Range, 4> kRanges{
+        {{0x80, 0x700}, {0x1E00, 0x2C00}, {0x0900, 0x0980}, {0x0E00, 0x0E80}}};
 
-    static std::size_t index(char32_t c) {
-        return kFirst.holds(c) ? c - kFirst.begin : kFirst.size() + (c - kSecond.begin);
-    }
-    void set(char32_t c, bool fold) {
+    static constexpr std::uint8_t kAnyClass = 255;  ///< no mark is known to stay behind this one
+
+    static bool may_join(char32_t c) { return !quiet_class(c); }
+
+    static Form form_of(char32_t c, bool fold) {
+        if (may_join(c)) return {};
         std::string one;
         append_utf8(one, c);
         one = fold ? fold_for_matching(one) : normalize(one, NormalForm::nfkc);
-        Form& form = forms_[index(c)];
-        if (one.empty() || one.size() > form.text.size() || is_mark(code_point_at(one, 0).value)) return;
+        Form form;
+        if (one.empty() || one.size() > form.text.size() || may_join(code_point_at(one, 0).value)) return {};
+        const char32_t last = code_point_before(one, one.size()).value;
         form.bytes = static_cast<std::uint8_t>(one.size());
+        form.first_class = static_cast<std::uint8_t>(*quiet_class(code_point_at(one, 0).value));
+        form.last_class = may_join(last) ? kAnyClass : static_cast<std::uint8_t>(*quiet_class(last));
+        // The three letters that a nukta joins: as if a mark stood there that it had to pass.
+        if (c == 0x0928 || c == 0x0930 || c == 0x0933) form.last_class = kNukta + 1;
         std::copy(one.begin(), one.end(), form.text.begin());
+        return form;
     }
 
-    std::vector<Form> forms_;
+    std::array<std::vector<Form>, kRanges.size()> forms_;
 };
 
 /// Made when the first text needs it, a few milliseconds.
@@ -84,6 +112,7 @@ const LoneForms& lone_forms(bool fold) {
 bool settle(std::string_view text, bool fold, std::string& out) {
     out.resize(text.size());
     std::size_t to = 0;
+    int mark_class = 0;  // of the character before
     const auto put = [&](unsigned char c) {
         out[to++] = static_cast<char>(fold && c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
     };
@@ -91,11 +120,13 @@ bool settle(std::string_view text, bool fold, std::string& out) {
         const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
         if (byte(0) < 0x80) {
             put(byte(0));
+            mark_class = 0;
             ++at;
             continue;
         }
         const CodePoint c = code_point_at(text, at);
         if (!is_valid_utf8(text.substr(at, c.bytes))) return false;
+        const int before = std::exchange(mark_class, 0);
         if (c.value >= 0xFF01 && c.value <= 0xFF5E) {
             put(static_cast<unsigned char>(c.value - 0xFF01 + 0x21));
         } else if (c.value == 0x3000) {
@@ -103,9 +134,13 @@ bool settle(std::string_view text, bool fold, std::string& out) {
         } else if (is_settled(c.value)) {
             std::copy_n(text.data() + at, c.bytes, out.data() + to);
             to += c.bytes;
-        } else if (!is_invisible(c.value)) {
+        } else if (is_invisible(c.value)) {
+            mark_class = before;
+        } else {
             const LoneForms::Form* form = lone_forms(fold).find(c.value);
             if (form == nullptr) return false;
+            if (form->first_class != 0 && form->first_class < before) return false;
+            mark_class = form->last_class;
             // Behind `to` there is room for what is left of the text, and no more.
             if (form->bytes > c.bytes) out.resize(out.size() + form->bytes - c.bytes);
             std::copy_n(form->text.data(), form->bytes, out.data() + to);
