@@ -131,7 +131,7 @@ public:
     virtual Result<std::optional<SlotId>> install_some(const ModulePtr& module, double seconds) = 0;
     virtual void remove(SlotId slot) = 0;
     /// ModuleSlots::prepare_slots, between two steps.
-    virtual Result<void> prepare_slots(int target_rank) = 0;
+    virtual Result<std::string> prepare_slots(int target_rank, std::string_view when_captured = "error") = 0;
     /// Cold policy `upgrade`: from the next step on, all choices of `id` are made by `modules`; the context so far is
     /// prefilled again under them. False: the request is gone, too long to switch, or the modules cannot act
     /// together; the base goes on.

@@ -64,7 +64,9 @@ public:
     Result<SlotId> install(const ModulePtr& module) override;
     Result<std::optional<SlotId>> install_some(const ModulePtr& module, double seconds) override;
     void remove(SlotId slot) override;
-    Result<void> prepare_slots(int target_rank) override { return slots_.prepare_slots(target_rank); }
+    Result<std::string> prepare_slots(int target_rank, std::string_view when_captured) override {
+        return slots_.prepare_slots(target_rank, when_captured);
+    }
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
     bool resume(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override;

@@ -65,8 +65,13 @@ public:
     /// rows, so that no later swap changes a shape: what PEFT calls preparing for a compiled hotswap. Rows that are
     /// padded are zero, so the output is unchanged; scales come from the true rank, as before. A larger rank is refused
     /// from then on. Pairs that are shards have no rows to pad.
-    /// Errors (nothing has changed then): Errc::invalid_argument with PEFT's words, Errc::no_room.
-    Result<void> prepare_slots(int target_rank);
+    /// `when_captured` says what to do when a device holds captured steps over the present shapes: "error", "warn" (the
+    /// sentence is returned) or "ignore". Errors (nothing has changed then): Errc::invalid_argument with PEFT's words,
+    /// Errc::no_room.
+    Result<std::string> prepare_slots(int target_rank, std::string_view when_captured = "error");
+    /// A device has captured steps over the slots as they are. (The CPU's kernels capture none; whoever records CUDA
+    /// graphs over the slots says so here.)
+    void mark_captured();
 
     const Module* module(SlotId slot) const;
     /// Shares what the slot holds; null for an empty one.

@@ -181,6 +181,7 @@ struct ModuleSlots::Impl {
     bool merged_layers = false;
     bool merged_head = false;
     int prepared_rank = 0;  ///< 0: not prepared
+    bool captured = false;
 
     KeptPlan whole_step, some_rows;  // of the last step
     // On the kernel path: a norm's weights row by row, by place in the layer, and inputs of base_input(), by

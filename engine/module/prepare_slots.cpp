@@ -1,5 +1,4 @@
-// Slots of one shape for every rank: a later swap of modules then changes numbers only. (PEFT's word for a model that
-// is compiled already has no place here: steps are never captured.)
+// Slots of one shape for every rank: a later swap of modules then changes numbers only (ADAPTERS, hotswap).
 
 #include "engine/files/quote.hpp"
 #include "engine/module/module_slots_impl.hpp"
@@ -67,8 +66,22 @@ std::uint64_t ModuleSlots::bytes_for(const Module& module) const {
     return bytes;
 }
 
-Result<void> ModuleSlots::prepare_slots(int target_rank) {
+void ModuleSlots::mark_captured() { impl_->captured = true; }
+
+Result<std::string> ModuleSlots::prepare_slots(int target_rank, std::string_view when_captured) {
     Impl& impl = *impl_;
+    const bool warns = when_captured == "warn";
+    if (!warns && when_captured != "error" && when_captured != "ignore")
+        return make_error(Errc::invalid_argument,
+                          "check_compiles should be one of 'error', 'warn' or 'ignore', got " +
+                              in_quotes(std::string(when_captured)) + " instead",
+                          "when_captured");
+    std::string warning;
+    if (impl.captured) {
+        const std::string sentence = "Call prepare_model_for_compiled_hotswap *before* compiling the model";
+        if (when_captured == "error") return make_error(Errc::invalid_argument, sentence, "when_captured");
+        if (warns) warning = sentence;
+    }
     int largest = 0;
     for (const Impl::Slot& slot : impl.slots)
         if (slot.module) largest = std::max(largest, largest_rank(*slot.module));
@@ -102,7 +115,7 @@ Result<void> ModuleSlots::prepare_slots(int target_rank) {
         *slot = std::move(padded);
     }
     impl.changed();
-    return {};
+    return warning;
 }
 
 }  // namespace attune

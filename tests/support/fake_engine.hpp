@@ -62,7 +62,7 @@ public:
     Result<SlotId> install(const ModulePtr& module) override;
     Result<std::optional<SlotId>> install_some(const ModulePtr& module, double seconds) override;
     void remove(SlotId slot) override;
-    Result<void> prepare_slots(int) override { return {}; }
+    Result<std::string> prepare_slots(int, std::string_view) override { return std::string(); }
     bool switch_modules(RequestId id, std::vector<JobModule> modules) override;
     void drop_prefix_cache() override { ++cache_drops; }
     Result<void> restore_base(const std::vector<std::size_t>& tensors, TimePoint good) override;

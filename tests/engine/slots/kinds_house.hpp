@@ -34,8 +34,8 @@ public:
     static constexpr int kBlocks = 256;
 
     explicit KindsHouse(const std::string& name, bool torch_kernels = false, torch::Dtype slot_dtype = torch::kFloat32,
-                        torch::Dtype base_dtype = torch::kFloat32) {
-        auto loaded = load_model(golden::model_folder(name), {torch::kCPU, base_dtype, torch_kernels});
+                        torch::Dtype base_dtype = torch::kFloat32, WeightBits bits = WeightBits::full) {
+        auto loaded = load_model(golden::model_folder(name), {torch::kCPU, base_dtype, torch_kernels, bits});
         if (!loaded) throw std::runtime_error(loaded.error().message);
         model = std::move(*loaded);
         slots =

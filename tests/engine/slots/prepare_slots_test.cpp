@@ -1,5 +1,4 @@
-// Slots prepared for swaps of any rank: rows 12 to 17 of PEFT's hotswap table. Row 18 is about a compiled model, and no
-// step is captured here.
+// Slots prepared for swaps of any rank: rows 12 to 18 of PEFT's hotswap table.
 
 #include "slot_rows.hpp"
 
@@ -32,8 +31,8 @@ struct Prepared {
         const auto plan = slots.plan(batch_of(std::vector<RowSlots>(5, {{slot, 0.7F}})));
         return slots.apply(1, projection, x, y, *plan);
     }
-    std::string refusal(int rank) {
-        const auto prepared = slots.prepare_slots(rank);
+    std::string refusal(int rank, std::string_view when = "error") {
+        const auto prepared = slots.prepare_slots(rank, when);
         if (prepared) return {};
         CHECK(prepared.error().code == Errc::invalid_argument);
         return prepared.error().message;
@@ -136,6 +135,24 @@ TEST_CASE("row 17: without an adapter there is nothing to prepare", "[engine][sl
     CHECK(house.refusal(8).starts_with("No adapter layers found on the model"));
     REQUIRE(house.slots.install(make_kind(house.base, Kind::vector, 1)));
     CHECK(house.refusal(8).starts_with("No adapter layers found on the model"));
+}
+
+TEST_CASE("row 18: captured steps are an error, a warning or ignored", "[engine][slots][hotswap]") {
+    const std::string words = "Call prepare_model_for_compiled_hotswap *before* compiling the model";
+    Prepared house(false);
+    REQUIRE(house.slots.install(lora_of_rank(house.base, 2)));
+    house.slots.mark_captured();
+    const std::uint64_t used = house.slots.used_bytes();
+    CHECK(house.refusal(8) == words);
+    CHECK(house.slots.used_bytes() == used);
+    CHECK(house.refusal(8, "often").starts_with("check_compiles should be one of"));
+    const auto warned = house.slots.prepare_slots(6, "warn");
+    REQUIRE(warned);
+    CHECK(*warned == words);
+    const auto ignored = house.slots.prepare_slots(8, "ignore");
+    REQUIRE(ignored);
+    CHECK(ignored->empty());
+    CHECK(house.slots.used_bytes() > used);
 }
 
 TEST_CASE("padding that finds no room leaves every slot as it was", "[engine][slots][hotswap]") {

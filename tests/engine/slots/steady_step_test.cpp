@@ -92,14 +92,15 @@ std::int64_t allocations_of(KindsHouse& house, const Batch& batch) {
 
 TEST_CASE("a steady decode step allocates nothing, whatever modules its rows have", "[engine][slots]") {
     const std::string name = GENERATE(from_range(golden::models()));
-    const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
-    CAPTURE(name, dtype);
+    const std::string form = GENERATE(as<std::string>{}, "f32", "bf16", "int8", "int4");
+    const auto [dtype, bits] = *weight_form(form);
+    CAPTURE(name, form);
     static CountingAllocator counting(c10::GetCPUAllocator());
     c10::SetCPUAllocator(&counting, /*priority=*/100);
     const int threads = worker_threads();
     // Each thread makes its scratch at the first piece that it gets, and when a helper gets one is up to the machine.
     set_worker_threads(1);
-    KindsHouse house(name, false, dtype, dtype);
+    KindsHouse house(name, false, dtype, dtype, bits);
     const ModelShape& base = house.model->shape();
     std::vector<KindsSequence> all;
     const auto add = [&](RowSlots modules, Combine combine = Combine::sequence) {
