@@ -92,9 +92,10 @@ void attention(const bench::Limits& limits, int rounds, const char* kind, int se
     call.blocks = table.data();
     const auto run = cpu_kernels().attend_bf16;
     const double seconds = median_seconds(rounds, [&] {
-        parallel_for(std::int64_t{total} * kKvHeads, 1, [&](std::int64_t begin, std::int64_t end) {
+        const std::int64_t items = std::int64_t{total} * kKvHeads;
+        parallel_for(items, 1, [&](std::int64_t begin, std::int64_t end) {  // as KvCache does
             std::vector<float> scratch(attention_scratch(context + rows, kHeadDim));
-            run(call, begin, end, scratch.data());
+            run(call, items - end, items - begin, scratch.data());
         });
     });
     const double operations = 4.0 * seen * kHeads * kHeadDim;  // scores and sums, a multiply-add each

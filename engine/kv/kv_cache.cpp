@@ -177,10 +177,12 @@ torch::Tensor KvCache::attend_kernel(int layer, const torch::Tensor& q, const Kv
     const bool bf16 = keys_[at].scalar_type() == torch::kBFloat16;
     const auto run = bf16 ? cpu_kernels().attend_bf16 : cpu_kernels().attend_f32;
     const std::size_t scratch_size = attention_scratch(step.last_position, shape_.head_dim);
-    parallel_for(q.size(0) * shape_.kv_heads, 4, [&](std::int64_t begin, std::int64_t end) {
+    // From the last row to the first: a prompt's later rows see more, and what is handed out last should be small.
+    const std::int64_t items = q.size(0) * shape_.kv_heads;
+    parallel_for(items, 4, [&](std::int64_t begin, std::int64_t end) {
         thread_local std::vector<float> scratch;
         if (scratch.size() < scratch_size) scratch.resize(scratch_size);
-        run(call, begin, end, scratch.data());
+        run(call, items - end, items - begin, scratch.data());
     });
     return out;
 }
