@@ -86,7 +86,9 @@ TEST_CASE("rows 13 and 15: the same rank again changes nothing", "[engine][slots
     REQUIRE(house.slots.install(lora_of_rank(house.base, 4)));
     const std::uint64_t used = house.slots.used_bytes();
     for (int i = 0; i < 2; ++i) {
-        REQUIRE(house.slots.prepare_slots(4));
+        const auto prepared = house.slots.prepare_slots(4);
+        REQUIRE(prepared);
+        CHECK(prepared->empty());
         CHECK(house.slots.used_bytes() == used);
     }
 }
