@@ -5,15 +5,15 @@ data, and chats with the ids that transformers' apply_chat_template gives for th
 usage: make_chats.py TEMPLATES OUT   (the parity data's chat_templates folder; the pack to write)
 Written with transformers 5.24.0 and tokenizers 0.23.3. A second run writes the same bytes.
 """
-import io
 import json
 import pathlib
 import sys
-import tarfile
 import tempfile
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
+
+from pack import write_pack
 
 IDS = 320
 TEXTS = ["the weather in Paris is the same as in Rome", "system user assistant tool content function name arguments",
@@ -148,12 +148,7 @@ def main(templates, out):
             rows.append({"request": chat, **expected(tokenizer, chat)})
         print(model, len(rows), "chats,", sum("error" in row for row in rows), "refused by the template")
         files[f"chats/{model}/chats.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    with tarfile.open(out, "w:xz", format=tarfile.USTAR_FORMAT) as pack:
-        for name in sorted(files):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(files[name])
-            entry.mode = 0o644
-            pack.addfile(entry, io.BytesIO(files[name]))
+    write_pack(out, files)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,9 @@ makes one stage of them. That function stands here in torch; `boft_no_extension`
 
 Written with transformers 5.24.0, peft 0.21.2 and torch 2.13.0. A second run writes the same bytes.
 """
-import io
 import json
 import pathlib
 import sys
-import tarfile
 import tempfile
 import warnings
 
@@ -21,6 +19,8 @@ import torch
 from peft import BOFTConfig, LoKrConfig, OFTConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
+
+from pack import write_pack
 
 warnings.filterwarnings("ignore")
 logging.set_verbosity_error()
@@ -147,12 +147,7 @@ def main(data, out):
                 for path in sorted(folder.iterdir()):
                     files[f"dense_kinds/modules/{model}/{name}/{path.name}"] = path.read_bytes()
     files["dense_kinds/modules.json"] = json.dumps(results).encode()
-    with tarfile.open(out, "w:xz", format=tarfile.USTAR_FORMAT, preset=9) as pack:
-        for name in sorted(files):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(files[name])
-            entry.mode = 0o644
-            pack.addfile(entry, io.BytesIO(files[name]))
+    write_pack(out, files)
 
 
 if __name__ == "__main__":

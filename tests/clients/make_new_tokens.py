@@ -6,11 +6,9 @@ the parity tokenizers with more added tokens.
 usage: make_new_tokens.py DATA OUT   (the unpacked test data of a build; the pack to write)
 Written with transformers 5.24.0, peft 0.21.2, tokenizers 0.23.3 and torch 2.13.0. A second run writes the same bytes.
 """
-import io
 import json
 import pathlib
 import sys
-import tarfile
 import tempfile
 import warnings
 
@@ -19,6 +17,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
+
+from pack import write_pack
 
 warnings.filterwarnings("ignore")
 logging.set_verbosity_error()
@@ -182,12 +182,7 @@ def main(data, out):
     folders.update({p.parent.name: p.parent for p in sorted((data / "parity" / "tokenizers").glob("*/tokenizer.json"))})
     lines = [json.dumps(tokenizer_rows(folder, name)) for name, folder in folders.items()]
     files["new_tokens/tokenizers.jsonl"] = "".join(line + "\n" for line in lines).encode()
-    with tarfile.open(out, "w:xz", format=tarfile.USTAR_FORMAT, preset=9) as pack:
-        for name in sorted(files):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(files[name])
-            entry.mode = 0o644
-            pack.addfile(entry, io.BytesIO(files[name]))
+    write_pack(out, files)
 
 
 if __name__ == "__main__":
