@@ -1,8 +1,7 @@
 // Which tokens requests draw, over a model whose rows are known: choices, seeds, log-probabilities, threads.
 
 #include "support/engine_house.hpp"
-
-#include "engine/kernels/worker_pool.hpp"
+#include "support/worker_threads.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -15,18 +14,6 @@ using namespace attune;
 namespace {
 
 SamplingParams greedy(int max_tokens) { return EngineHouse::greedy(max_tokens); }
-
-/// Threads of the shared pool while it lives.
-class WorkerThreads {
-public:
-    explicit WorkerThreads(int threads) { set_worker_threads(threads); }
-    ~WorkerThreads() { set_worker_threads(before_); }
-    WorkerThreads(const WorkerThreads&) = delete;
-    WorkerThreads& operator=(const WorkerThreads&) = delete;
-
-private:
-    int before_ = worker_threads();
-};
 
 }  // namespace
 

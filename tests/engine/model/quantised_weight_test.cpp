@@ -3,8 +3,8 @@
 #include "engine/weights/weight.hpp"
 
 #include "engine/files/gguf.hpp"
-#include "engine/kernels/worker_pool.hpp"
 #include "engine/model/test_model_folder.hpp"
+#include "support/worker_threads.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -200,12 +200,11 @@ TEST_CASE("a row's product has the same bits alone, in batches of 2 to 64 and on
     const torch::Tensor x = torch::randn({64, kColumns});
     const torch::Tensor all = fixture.weight->matmul(x);
     for (const int threads : {1, 2, 3}) {
-        set_worker_threads(threads);
+        const WorkerThreads set(threads);
         for (std::int64_t rows = 1; rows <= 64; ++rows) {
             CHECK(torch::equal(fixture.weight->matmul(x.narrow(0, 64 - rows, rows)), all.narrow(0, 64 - rows, rows)));
         }
     }
-    set_worker_threads(1);
 }
 
 TEST_CASE("rows of a quantised table are gathered as they are held", "[engine][weights][quant]") {

@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
-#include "engine/kernels/worker_pool.hpp"
 #include "engine/slots/kinds_house.hpp"
+#include "support/worker_threads.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -58,10 +58,9 @@ TEST_CASE("B17: a row with modules of any kind has the same bits alone, in a bat
           "[engine][slots][B17]") {
     const std::string name = GENERATE(from_range(golden::models()));
     const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
-    const int threads = worker_threads();
+    const WorkerThreads threads(1);
     KindsHouse house(name, false, dtype);
     const std::vector<KindsSequence> all = everybody(house);
-    set_worker_threads(1);
     std::vector<torch::Tensor> alone;
     for (const KindsSequence& one : all) {
         house.forget();
@@ -105,7 +104,6 @@ TEST_CASE("B17: a row with modules of any kind has the same bits alone, in a bat
         }
         for (const KindsSequence& one : running) REQUIRE(one.left() == 0);
     }
-    set_worker_threads(threads);
 }
 
 TEST_CASE("kernels and libtorch give the same logits for every kind of module", "[engine][slots]") {

@@ -1,8 +1,8 @@
 #include <torch/torch.h>
 
-#include "engine/kernels/worker_pool.hpp"
 #include "engine/slots/kinds_house.hpp"
 #include "engine/weights/weight.hpp"
+#include "support/worker_threads.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -49,10 +49,9 @@ TEST_CASE("a decode row has the same bits alone and shuffled into batches of 2 t
     const std::string name = GENERATE(from_range(golden::models()));
     const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
     CAPTURE(name, dtype);
-    const int threads = worker_threads();
+    const WorkerThreads threads(1);
     KindsHouse house(name, false, dtype, dtype);
     std::vector<KindsSequence> all = crowd(house);
-    set_worker_threads(1);
     std::vector<torch::Tensor> alone;  // the last token's logits
     for (KindsSequence& one : all) {
         if (one.left() > 1) house.logits(house.step({{&one, one.left() - 1}}));
@@ -77,7 +76,6 @@ TEST_CASE("a decode row has the same bits alone and shuffled into batches of 2 t
             if (!same_bits(logits[static_cast<std::int64_t>(i)], alone[order[i]]))
                 FAIL("row " << order[i] << " differs in a batch of " << count);
     }
-    set_worker_threads(threads);
 }
 
 TEST_CASE("a prompt's last row has the same bits at every size of its chunks, on one thread and on two",
@@ -85,7 +83,7 @@ TEST_CASE("a prompt's last row has the same bits at every size of its chunks, on
     const std::string name = GENERATE(from_range(golden::models()));
     const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
     CAPTURE(name, dtype);
-    const int threads = worker_threads();
+    const WorkerThreads threads(1);
     KindsHouse house(name, false, dtype, dtype);
     const SlotId slot =
         house.install(make_kind(house.model->shape(), Kind::all, 3, 0.05F, house.model->shape().model_type == "qwen3"));
@@ -109,7 +107,6 @@ TEST_CASE("a prompt's last row has the same bits at every size of its chunks, on
             if (!same_bits(last, expected)) FAIL("chunks of " << chunk << " differ");
         }
     }
-    set_worker_threads(threads);
 }
 
 TEST_CASE("a hundred swaps of mixed rank and scale write no byte of the base's weights", "[engine][slots]") {

@@ -1,8 +1,8 @@
 // Counts what a step allocates: operator new is replaced for this program, torch's allocator for this file's tests.
 #include <torch/torch.h>
 
-#include "engine/kernels/worker_pool.hpp"
 #include "engine/slots/kinds_house.hpp"
+#include "support/worker_threads.hpp"
 
 #include <c10/core/CPUAllocator.h>
 #include <catch2/catch.hpp>
@@ -97,9 +97,8 @@ TEST_CASE("a steady decode step allocates nothing, whatever modules its rows hav
     CAPTURE(name, form);
     static CountingAllocator counting(c10::GetCPUAllocator());
     c10::SetCPUAllocator(&counting, /*priority=*/100);
-    const int threads = worker_threads();
     // Each thread makes its scratch at the first piece that it gets, and when a helper gets one is up to the machine.
-    set_worker_threads(1);
+    const WorkerThreads threads(1);
     KindsHouse house(name, false, dtype, dtype, bits);
     const ModelShape& base = house.model->shape();
     std::vector<KindsSequence> all;
@@ -138,7 +137,6 @@ TEST_CASE("a steady decode step allocates nothing, whatever modules its rows hav
     const torch::Tensor copy = kept.clone();
     CHECK(allocations_of(house, house.step({decode[0], decode[1]})) > 0);
     CHECK(torch::equal(kept, copy));
-    set_worker_threads(threads);
     c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), 100);
 }
 
