@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The kernels alone, beside what the machine allows: attention, sampling and hashing, and matrix products at 1 to 512
 rows in each weight dtype and for both sizes of model, as shares of the limit measured in the same run and as ratios to
-libtorch (int8 and 4-bit weights: to our own bf16).
+libtorch (int8 and 4-bit weights, and bf16_dot, bf16 weights and activations: to our own bf16).
 
-    python bench/run_micro.py --build build [--sizes smollm2,1b] [--dtypes bf16,f32,int8,int4] [--threads 2]
+    python bench/run_micro.py --build build [--sizes smollm2,1b] [--dtypes bf16,bf16_dot,f32,int8,int4] [--threads 2]
 
 Prints one table per size and dtype and writes bench/results/micro.json.
 """
@@ -38,7 +38,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--sizes", default="smollm2,1b")
-    parser.add_argument("--dtypes", default="bf16,f32,int8,int4")
+    parser.add_argument("--dtypes", default="bf16,bf16_dot,f32,int8,int4")
     parser.add_argument("--threads", default="2")
     parser.add_argument("--name", default="micro")
     args = parser.parse_args()
@@ -49,8 +49,9 @@ def main():
         result["gemm"] += [{"size": size, **line} for line in lines]
         for dtype in args.dtypes.split(","):
             print(f"\n{size}, {dtype}, {args.threads} threads: share of the limit (ratio to "
-                  f"{'our bf16' if dtype.startswith('int') else 'libtorch'})\n")
-            print(product_table([line for line in lines if line["dtype"] == dtype]), flush=True)
+                  f"{'libtorch' if dtype in ('f32', 'bf16') else 'our bf16'})\n")
+            own = [line for line in lines if line["dtype"] == dtype]
+            print(product_table(own) if own else "This processor has no such products.", flush=True)
     result["parts"] = run([args.build / "parts_bench", "--threads", args.threads])
     print("\nBesides products, share of the limit:\n")
     for line in result["parts"]:

@@ -37,15 +37,18 @@ CASES = {
     "32 streams, 8 LoRAs": (STREAMS, 32, 8, 109, 64),
     "32 streams, 32 LoRAs": (STREAMS, 32, 32, 109, 64),
 }
-# name -> (kind, weights, attune's dtype, the peers it is compared with)
+# attune that multiplies rounded activations, as its peers always do.
+ROUNDED = "attune bf16 (bf16 activations)"
+# name -> (kind, weights, attune's dtype, the peers it is compared with, attune's settings)
 SERVERS = {
-    "attune bf16": ("attune", "folder", "bf16", ("llama.cpp bf16", "vLLM bf16")),
-    "llama.cpp bf16": ("llama", "bf16", None, ()),
-    "vLLM bf16": ("vllm", "folder", None, ()),
-    "attune int8": ("attune", "folder", "int8", ("llama.cpp q8_0", "attune bf16")),
-    "llama.cpp q8_0": ("llama", "q8_0", None, ()),
-    "attune q4_0": ("attune", "q4_0", "auto", ("llama.cpp q4_0",)),
-    "llama.cpp q4_0": ("llama", "q4_0", None, ()),
+    "attune bf16": ("attune", "folder", "bf16", ("llama.cpp bf16", "vLLM bf16"), []),
+    ROUNDED: ("attune", "folder", "bf16", ("llama.cpp bf16", "vLLM bf16"), ["model.activations=bf16"]),
+    "llama.cpp bf16": ("llama", "bf16", None, (), []),
+    "vLLM bf16": ("vllm", "folder", None, (), []),
+    "attune int8": ("attune", "folder", "int8", ("llama.cpp q8_0", "attune bf16"), []),
+    "llama.cpp q8_0": ("llama", "q8_0", None, (), []),
+    "attune q4_0": ("attune", "q4_0", "auto", ("llama.cpp q4_0",), []),
+    "llama.cpp q4_0": ("llama", "q4_0", None, (), []),
 }
 
 
@@ -99,10 +102,11 @@ class Weights:
         return paths
 
 
-def start(args, kind, weights, dtype, loras, made):
+def start(args, name, loras, made):
+    kind, weights, dtype, _, settings = SERVERS[name]
     threads = str(os.cpu_count())
     if kind == "attune":
-        return Server(args.attune, made.of(weights), made.folder / "modules", dtype, args.set)
+        return Server(args.attune, made.of(weights), made.folder / "modules", dtype, settings + args.set)
     port = free_port()
     ready = lambda _: answers(("127.0.0.1", port), "/health") and ("127.0.0.1", port)  # noqa: E731
     if kind == "llama":
@@ -136,12 +140,12 @@ def measure(args, kind, server, case, seed):
 
 
 def run_server(args, name, made, number, samples):
-    kind, weights, dtype, _ = SERVERS[name]
+    kind, weights, *_ = SERVERS[name]
     for with_loras in (False, True):
         cases = {column: case for column, case in CASES.items() if (case[2] > 0) == with_loras and column in args.columns}
         if not cases or (with_loras and weights != ("bf16" if kind == "llama" else "folder")):
             continue
-        with start(args, kind, weights, dtype, max(case[2] for case in cases.values()), made) as server:
+        with start(args, name, max(case[2] for case in cases.values()), made) as server:
             if kind == "attune" and with_loras:
                 server.warm([lora.name for lora in made.loras])
             warm_up = (8, 8, max(case[2] for case in cases.values()) and 8, 109, 8)

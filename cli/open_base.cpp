@@ -19,6 +19,7 @@ EngineOptions engine_options(const Settings& settings, std::vector<TokenId> end_
     options.device = settings.model.device;
     options.dtype = settings.model.dtype;
     options.kernels = settings.model.kernels;
+    options.activations = settings.model.activations;
     options.max_context = settings.model.max_context;
     options.kv_bytes = settings.model.kv_bytes;
     options.prefix_cache = settings.model.prefix_cache;

@@ -61,6 +61,7 @@ void add_model(std::vector<SettingField>& all) {
     all.push_back(choice("model", "dtype", model(&S::dtype), {"auto", "f32", "bf16", "int8", "int4"}));
     all.push_back(
         choice("model", "kernels", model(&S::kernels), {"auto", "torch", "baseline", "x86-64-v3", "x86-64-v4"}));
+    all.push_back(choice("model", "activations", model(&S::activations), {"f32", "bf16"}));
     all.push_back(integer("model", "max_context", model(&S::max_context), 0, 1 << 24, " (0 = the model's own)"));
     all.push_back(size("model", "kv_bytes", model(&S::kv_bytes), kMiB, 64 * kTiB, /*zero_too=*/true));
     all.push_back(boolean("model", "prefix_cache", model(&S::prefix_cache)));

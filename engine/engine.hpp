@@ -23,11 +23,12 @@ class Tokenizer;
 struct EngineOptions {
     std::filesystem::path model;
     std::string device = "auto";
-    std::string dtype = "auto";    ///< auto | f32 | bf16 | int8 | int4
-    std::string kernels = "auto";  ///< auto | torch (the reference path)
-    int max_context = 0;           ///< 0: the model's
-    std::uint64_t kv_bytes = 0;    ///< 0: chosen from max_sequences and the context
-    bool prefix_cache = true;      ///< keys and values outlive their request, for others that begin the same way
+    std::string dtype = "auto";       ///< auto | f32 | bf16 | int8 | int4
+    std::string kernels = "auto";     ///< auto | torch (the reference path)
+    std::string activations = "f32";  ///< f32 | bf16: what products of bfloat16 weights multiply
+    int max_context = 0;              ///< 0: the model's
+    std::uint64_t kv_bytes = 0;       ///< 0: chosen from max_sequences and the context
+    bool prefix_cache = true;         ///< keys and values outlive their request, for others that begin the same way
     int max_sequences = 64;
     int step_tokens = 512;
     std::uint64_t module_bytes = 256ull << 20;

@@ -112,6 +112,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
     const auto form = weight_form(options.dtype);
     if (!form) return unknown_word("model.dtype", options.dtype, "auto, f32, bf16, int8 or int4");
     const torch::Dtype dtype = form->first;
+    if (options.activations != "f32" && options.activations != "bf16")
+        return unknown_word("model.activations", options.activations, "f32 or bf16");
     const auto slot_dtype = parse_slot_dtype(options.slot_dtype);
     if (!slot_dtype) return slot_dtype.error();
 
@@ -122,8 +124,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
 
     limit_instruction_set(*instruction_set);
     set_threads(options.threads, torch_kernels);
-    auto model = load_model(options.model,
-                            {.device = *device, .dtype = dtype, .torch_kernels = torch_kernels, .bits = form->second});
+    auto model = load_model(options.model, {.device = *device,
+                                            .dtype = dtype,
+                                            .torch_kernels = torch_kernels,
+                                            .bits = form->second,
+                                            .bf16_activations = options.activations == "bf16"});
     if (!model) return model.error();
     const bool quantised = (*model)->is_quantised();
     if (quantised && *apply == ApplyWish::merged)

@@ -1,13 +1,15 @@
 // Matrix products of a base's projections, as a step makes them: attune's resident weights beside libtorch's GEMM and
 // beside what the machine allows, all measured in this run.
-//   gemm_bench [--size smollm2|1b] [--dtypes bf16,f32,int8,int4,int4_min] [--rows 1,4,8,32,128,512] [--threads 2]
+//   gemm_bench [--size smollm2|1b] [--dtypes bf16,bf16_dot,f32,int8,int4,int4_min] [--rows 1,4,8,32,128,512] [--threads
+//   2]
 //   [--rounds 5]
 // Prints the limits and then one JSON line per product: operations per second, the share of the limit (the slower of
 // multiply-adds and of reading the weight once), and the ratio to libtorch with the same weight dtype, of quantised
-// weights to our own bfloat16. Each product goes over enough copies of the weight that they come from memory, as in a
-// step. attune and libtorch take turns; medians over the rounds.
+// weights and of bf16_dot (bfloat16 weights and activations) to our own bfloat16. Each product goes over enough copies
+// of the weight that they come from memory, as in a step. attune and libtorch take turns; medians over the rounds.
 
 #include "bench/micro/limits.hpp"
+#include "engine/kernels/bf16_dot.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kernels/quant_kernels.hpp"
 #include "engine/kernels/worker_pool.hpp"
@@ -61,9 +63,10 @@ Quant quant_of(const std::string& name) {
 
 /// A resident weight whose every page is its own: pages never written to would all be one.
 std::unique_ptr<Weight> make_weight(const Product& product, torch::Dtype dtype, Quant quant,
-                                    const torch::Tensor& values) {
-    auto weight = std::make_unique<Weight>(std::vector<Weight::Part>{{product.name, product.out, 0, quant}}, product.in,
-                                           Weight::Options{WeightLayout::panels, dtype, torch::kCPU});
+                                    const torch::Tensor& values, bool bf16_activations = false) {
+    auto weight = std::make_unique<Weight>(
+        std::vector<Weight::Part>{{product.name, product.out, 0, quant}}, product.in,
+        Weight::Options{.layout = WeightLayout::panels, .dtype = dtype, .bf16_activations = bf16_activations});
     if (quant == Quant::none) {
         weight->overwrite_rows(0, 0, values);
     } else {
@@ -116,7 +119,11 @@ int main(int argc, char** argv) {
         const torch::Dtype dtype = dtype_name == "f32" ? torch::kFloat32 : torch::kBFloat16;
         const Quant quant = quant_of(dtype_name);
         const bool quantised = quant != Quant::none;
-        const double gops = quantised && limits.int8_dot_gops > 0 ? limits.int8_dot_gops : limits.fma_gflops;
+        const bool dots = dtype_name == "bf16_dot";
+        const double gops = quantised && limits.int8_dot_gops > 0 ? limits.int8_dot_gops
+                            : dots                                ? limits.bf16_dot_gops
+                                                                  : limits.fma_gflops;
+        if (dots && bf16_dot_kernels() == nullptr) continue;
         for (const Product& product : products->second) {
             const auto bytes = static_cast<std::int64_t>(
                 quantised ? static_cast<std::uint64_t>(product.out) * packed_row_bytes(quant, product.in)
@@ -128,8 +135,8 @@ int main(int argc, char** argv) {
             std::vector<torch::Tensor> theirs;          // of the others
             for (std::size_t copy = 0; copy < copies; ++copy) {
                 const torch::Tensor values = torch::randn({product.out, product.in}) * 0.05F;
-                ours.push_back(make_weight(product, dtype, quant, values));
-                if (quantised) {
+                ours.push_back(make_weight(product, dtype, quant, values, dots));
+                if (quantised || dots) {
                     full.push_back(make_weight(product, dtype, Quant::none, values));
                 } else {
                     theirs.push_back(values.to(dtype));
@@ -146,7 +153,7 @@ int main(int argc, char** argv) {
                     our_seconds.push_back(
                         seconds_per_product(copies, [&](std::size_t copy) { ours[copy]->matmul(x); }));
                     their_seconds.push_back(seconds_per_product(copies, [&](std::size_t copy) {
-                        if (quantised) {
+                        if (quantised || dots) {
                             full[copy]->matmul(x);
                         } else {
                             torch::linear(x_theirs, theirs[copy]);
@@ -157,19 +164,21 @@ int main(int argc, char** argv) {
                 const double operations = 2.0 * rows * static_cast<double>(product.in * product.out);
                 const double least =
                     bench::least_seconds(operations, gops, static_cast<double>(bytes), limits.read_gb_per_s);
-                std::puts(
-                    nlohmann::json{{"bench", "gemm"},
-                                   {"kernels", quantised ? quant_kernels().name : cpu_kernels().name},
-                                   {"product", product.name},
-                                   {"in", product.in},
-                                   {"out", product.out},
-                                   {"dtype", dtype_name},
-                                   {"rows", rows},
-                                   {"gflops", operations / seconds / 1e9},
-                                   {"of_limit", least / seconds},
-                                   {quantised ? "of_bf16" : "of_libtorch", bench::median(their_seconds) / seconds}}
-                        .dump()
-                        .c_str());
+                std::puts(nlohmann::json{
+                    {"bench", "gemm"},
+                    {"kernels", quantised ? quant_kernels().name
+                                : dots    ? bf16_dot_kernels()->name
+                                          : cpu_kernels().name},
+                    {"product", product.name},
+                    {"in", product.in},
+                    {"out", product.out},
+                    {"dtype", dtype_name},
+                    {"rows", rows},
+                    {"gflops", operations / seconds / 1e9},
+                    {"of_limit", least / seconds},
+                    {quantised || dots ? "of_bf16" : "of_libtorch", bench::median(their_seconds) / seconds}}
+                              .dump()
+                              .c_str());
                 std::fflush(stdout);
             }
         }

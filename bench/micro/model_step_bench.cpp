@@ -1,6 +1,6 @@
 // One step of the model alone: decode rows at a given context, or one prompt chunk. No server, no sampler.
 //   model_step_bench --model PATH [--dtype f32|bf16|int8|int4|auto] [--rows 32] [--context 150] [--prompt N]
-//                    [--threads 2] [--steps 20] [--kernels auto|torch] [--profile 1]
+//                    [--threads 2] [--steps 20] [--kernels auto|torch] [--activations f32|bf16] [--profile 1]
 //                    [--modules 32 [--kind lora|dora|miss|state|prefix] [--projections qkvo] [--rank 16]]
 // Prints one JSON line: median and best milliseconds per step, rows per second, and the processor time of the median
 // step, which on a busy machine says more (with one thread; idle threads spin). With modules (bf16 slots, row i has
@@ -51,10 +51,10 @@ Batch make_batch(int sequences, int context, int rows, int vocab) {
 }
 
 std::map<std::string, std::string> parse(int argc, char** argv) {
-    std::map<std::string, std::string> options{{"dtype", "bf16"},   {"rows", "32"},          {"context", "150"},
-                                               {"prompt", "0"},     {"threads", "2"},        {"steps", "20"},
-                                               {"kernels", "auto"}, {"profile", "0"},        {"modules", "0"},
-                                               {"kind", "lora"},    {"projections", "qkvo"}, {"rank", "16"}};
+    std::map<std::string, std::string> options{
+        {"dtype", "bf16"},       {"rows", "32"},      {"context", "150"},    {"prompt", "0"},  {"threads", "2"},
+        {"steps", "20"},         {"kernels", "auto"}, {"profile", "0"},      {"modules", "0"}, {"kind", "lora"},
+        {"projections", "qkvo"}, {"rank", "16"},      {"activations", "f32"}};
     for (int i = 1; i + 1 < argc; i += 2) options[std::string(argv[i]).substr(2)] = argv[i + 1];
     return options;
 }
@@ -131,7 +131,8 @@ int main(int argc, char** argv) {
         return 2;
     }
     const torch::Dtype dtype = form->first;
-    auto loaded = load_model(options["model"], {torch::kCPU, dtype, torch_kernels, form->second});
+    auto loaded = load_model(options["model"],
+                             {torch::kCPU, dtype, torch_kernels, form->second, options["activations"] == "bf16"});
     if (!loaded) {
         std::fprintf(stderr, "%s\n", loaded.error().message.c_str());
         return 1;

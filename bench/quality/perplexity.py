@@ -9,7 +9,7 @@ Windows of so many tokens, one after the other; each token of a window's second 
 llama.cpp's llama-perplexity does). "regrouped" is the same model with its dimensions in another order (regroup.py), the
 fair case for a model that was once 4-bit. With --llama (a folder that holds llama-perplexity, llama-quantize and
 convert_hf_to_gguf.py somewhere, as .peers does after tools/setup.sh peers) llama.cpp's own types are measured beside it.
-Ends with an error when a ratio is beyond its margin: f32 0.5 %, int8 and a file as stored 1 %, int4 10 %, and 40 % where
+Ends with an error when a ratio is beyond its margin: f32 and rounded activations 0.5 %, int8 and a file as stored 1 %, int4 10 %, and 40 % where
 135 million weights are rounded to 4 bits for the second time.
 """
 import argparse
@@ -25,11 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "load"))
 from served import ROOT, Server, commit, machine, save  # noqa: E402
 
 TEXT = Path(__file__).resolve().with_name("text.txt")
-MARGIN = {"f32": 0.005, "bf16": 0.0, "int8": 0.01, "int4": 0.10, "auto": 0.01, "regrouped int4": 0.40}
+# bf16 weights that multiply rounded activations (model.activations).
+ROUNDED = "bf16, bf16 activations"
+MARGIN = {"f32": 0.005, "bf16": 0.0, ROUNDED: 0.005, "int8": 0.01, "int4": 0.10, "auto": 0.01, "regrouped int4": 0.40}
 
 
 def perplexity(attune, model, dtype, window):
-    with tempfile.TemporaryDirectory(prefix="attune-none-") as modules, Server(attune, model, modules, dtype) as server:
+    settings = ["model.activations=bf16"] if dtype == ROUNDED else []
+    with (tempfile.TemporaryDirectory(prefix="attune-none-") as modules,
+          Server(attune, model, modules, dtype.split(",")[0], settings) as server):
         name = server.call("GET", "/v1/models")["data"][0]["id"]
         ids = server.call("POST", "/tokenize", {"model": name, "prompt": TEXT.read_text(), "add_special_tokens": False})
         ids = ids["tokens"]
@@ -88,7 +92,7 @@ def main():
         regrouped = Path(made) / "regrouped"
         subprocess.run([sys.executable, Path(__file__).with_name("regroup.py"), args.model, regrouped], check=True)
         llama = Llama(args.llama, Path(made)) if args.llama else None
-        for label, path, dtypes in (("folder", args.model, ("bf16", "f32", "int8", "int4")),
+        for label, path, dtypes in (("folder", args.model, ("bf16", ROUNDED, "f32", "int8", "int4")),
                                     ("regrouped", regrouped, ("bf16", "int8", "int4")),
                                     ("GGUF file", args.gguf, ("bf16", "auto"))):
             full = None

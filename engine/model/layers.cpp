@@ -95,20 +95,44 @@ torch::Tensor LayerMath::rotate(const torch::Tensor& heads, const torch::Tensor&
     return heads;
 }
 
+namespace {
+
+/// Rows and columns of silu(gate) * up, by the CPU kernels.
+struct SiluMul {
+    const float* gate;
+    const float* up;
+    float* out;
+    std::int64_t gate_stride, up_stride, out_stride;
+
+    SiluMul(const torch::Tensor& gate_rows, const torch::Tensor& up_rows, const torch::Tensor& out_rows)
+        : gate(gate_rows.const_data_ptr<float>()),
+          up(up_rows.const_data_ptr<float>()),
+          out(out_rows.mutable_data_ptr<float>()),
+          gate_stride(gate_rows.stride(0)),
+          up_stride(up_rows.stride(0)),
+          out_stride(out_rows.stride(0)) {}
+
+    void run(std::int64_t first_row, std::int64_t last_row, std::int64_t first, std::int64_t last) const {
+        const auto kernel = cpu_kernels().silu_mul;
+        for (std::int64_t row = first_row; row < last_row; ++row)
+            kernel(gate + row * gate_stride + first, up + row * up_stride + first, static_cast<int>(last - first),
+                   out + row * out_stride + first);
+    }
+};
+
+}  // namespace
+
 torch::Tensor LayerMath::silu_mul(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& out) const {
     if (!kernels_) return torch::silu(gate) * up;
     const std::int64_t n = gate.size(1);
-    const float* gates = gate.const_data_ptr<float>();
-    const float* ups = up.const_data_ptr<float>();
-    const std::int64_t gate_stride = gate.stride(0);
-    const std::int64_t up_stride = up.stride(0);
-    float* to = out.mutable_data_ptr<float>();
-    const auto run = cpu_kernels().silu_mul;
-    parallel_for(gate.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row)
-            run(gates + row * gate_stride, ups + row * up_stride, static_cast<int>(n), to + row * n);
-    });
+    const SiluMul product(gate, up, out);
+    parallel_for(gate.size(0), grain(n), [&](std::int64_t begin, std::int64_t end) { product.run(begin, end, 0, n); });
     return out;
+}
+
+void LayerMath::silu_mul_columns(const torch::Tensor& gate, const torch::Tensor& up, std::int64_t first,
+                                 std::int64_t last, const torch::Tensor& out) {
+    SiluMul(gate, up, out).run(0, gate.size(0), first, last);
 }
 
 torch::Tensor LayerMath::add_bias(const torch::Tensor& y, const torch::Tensor& bias) const {

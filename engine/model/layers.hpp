@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
+
 namespace attune {
 
 /// The small mathematics between the matrix products, all in float32. On the CPU kernels operations write into `out`
@@ -24,6 +26,10 @@ public:
 
     /// silu(gate) * up. Both [rows, n], row-strided -> [rows, n].
     torch::Tensor silu_mul(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& out) const;
+
+    /// The same for columns [first, last) on the calling thread, with the CPU kernels.
+    static void silu_mul_columns(const torch::Tensor& gate, const torch::Tensor& up, std::int64_t first,
+                                 std::int64_t last, const torch::Tensor& out);
 
     /// y + bias. y: [rows, n], row-strided, bias: [n].
     torch::Tensor add_bias(const torch::Tensor& y, const torch::Tensor& bias) const;

@@ -54,6 +54,13 @@ LlamaModel::LlamaModel(ModelConfig config, const ModelOptions& options, QuantOf 
     for (int layer = 0; layer < shape.layer_count(); ++layer) layers_.push_back(add_layer(layer));
 }
 
+Weight::Options LlamaModel::matrix_options(WeightLayout layout) const {
+    return {.layout = layout,
+            .dtype = options_.dtype,
+            .device = options_.device,
+            .bf16_activations = options_.bf16_activations};
+}
+
 LlamaModel::Linear LlamaModel::add_linear(const std::string& prefix, const std::vector<Projection>& projections,
                                           StepPart step_part) {
     const ModelShape& shape = config_.shape;
@@ -67,9 +74,8 @@ LlamaModel::Linear LlamaModel::add_linear(const std::string& prefix, const std::
         const std::string name = name_of(projection, ".weight");
         parts.push_back({name, shape.out_features(projection), 0, quant_of(name)});
     }
-    auto weight = std::make_shared<Weight>(
-        parts, in,
-        Weight::Options{kernels_ ? WeightLayout::panels : WeightLayout::rows, options_.dtype, options_.device});
+    auto weight =
+        std::make_shared<Weight>(parts, in, matrix_options(kernels_ ? WeightLayout::panels : WeightLayout::rows));
     for (std::size_t part = 0; part < parts.size(); ++part)
         places_.emplace(parts[part].name, WeightPlace{weight, part, {parts[part].rows, in}});
     weights_.push_back(weight);
@@ -100,7 +106,7 @@ LlamaModel::WeightPtr LlamaModel::add_embedding(const std::string& name, WeightL
     // Codes lie in panels only.
     if (quant != Quant::none && kernels_) layout = WeightLayout::panels;
     auto weight = std::make_shared<Weight>(std::vector<Weight::Part>{{name, shape.vocab_size, 0, quant}},
-                                           shape.hidden_size, Weight::Options{layout, options_.dtype, options_.device});
+                                           shape.hidden_size, matrix_options(layout));
     places_.emplace(name, WeightPlace{weight, 0, {shape.vocab_size, shape.hidden_size}});
     weights_.push_back(weight);
     return weight;
@@ -291,9 +297,21 @@ torch::Tensor LlamaModel::attention_part(int index, const torch::Tensor& x, cons
 
 torch::Tensor LlamaModel::mlp_part(int index, const torch::Tensor& x, const Pass& pass) const {
     const Layer& layer = layers_[static_cast<std::size_t>(index)];
-    const auto [gate, up, none] = project(index, layer.gate_up, x, buffers_.gate_up, pass).part;
-    const torch::Tensor inner = math_.silu_mul(gate, up, buffers_.inner);
-    mark(StepPart::activation);
+    torch::Tensor inner = buffers_.inner;
+    if (kernels_ && !config_.mlp_bias && !pass.slots.touches(index, Projection::gate, *pass.plan) &&
+        !pass.slots.touches(index, Projection::up, *pass.plan)) {
+        // Nothing comes between: the thread that has made some columns of both goes on with them.
+        const StepBuffers::Product& made = buffers_.gate_up;
+        const auto activate = [&](std::int64_t first, std::int64_t last) {
+            LayerMath::silu_mul_columns(made.part[0], made.part[1], first, last, inner);
+        };
+        layer.gate_up.weight->matmul(x, made.whole, std::cref(activate));
+        mark(StepPart::gate_up);
+    } else {
+        const auto [gate, up, none] = project(index, layer.gate_up, x, buffers_.gate_up, pass).part;
+        inner = math_.silu_mul(gate, up, buffers_.inner);
+        mark(StepPart::activation);
+    }
     return project(index, layer.down, inner, buffers_.down, pass).part[0];
 }
 

@@ -69,6 +69,7 @@ private:
 
     Quant quant_of(const std::string& name) const { return quant_of_ ? quant_of_(name) : Quant::none; }
     Linear add_linear(const std::string& prefix, const std::vector<Projection>& projections, StepPart step_part);
+    Weight::Options matrix_options(WeightLayout layout) const;
     bool has_bias(Projection projection) const;
     WeightPtr add_vector(const std::string& name, int size);
     WeightPtr add_embedding(const std::string& name, WeightLayout layout);

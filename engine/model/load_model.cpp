@@ -1,6 +1,7 @@
 #include "engine/files/hash.hpp"
 #include "engine/files/model_path.hpp"
 #include "engine/files/quote.hpp"
+#include "engine/kernels/bf16_dot.hpp"
 #include "engine/model/base_values.hpp"
 #include "engine/model/gguf_names.hpp"
 #include "engine/model/llama_model.hpp"
@@ -196,6 +197,11 @@ Result<OpenedModel> open_model(const std::filesystem::path& path, const ModelOpt
             Errc::unsupported,
             "model.dtype int8 and int4 need the CPU kernels: model.device \"cpu\", model.kernels \"auto\"",
             "model.dtype");
+    if (options.bf16_activations && kernels && bf16_dot_kernels() == nullptr)
+        return make_error(Errc::unsupported,
+                          "model.activations is bf16, which takes a processor with AVX512-BF16 and model.kernels "
+                          "\"auto\"",
+                          "model.activations");
     auto config = read_model_config(path);
     if (!config) return config.error();
     auto tensors = open_tensor_files(path);

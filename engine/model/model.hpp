@@ -37,6 +37,7 @@ struct ModelOptions {
     torch::Dtype dtype = torch::kFloat32;  ///< how matrices are stored: float32 or bfloat16; vectors stay float32
     bool torch_kernels = false;            ///< the libtorch path on the CPU too: the reference, and what has gradients
     WeightBits bits = WeightBits::full;    ///< on our kernels only; libtorch's path decodes what is `stored`
+    bool bf16_activations = false;         ///< on our kernels, see Weight::Options; libtorch's products always do it
 };
 
 /// auto, f32, bf16, int8 or int4 as dtype and bits; nothing for another word.

@@ -61,6 +61,10 @@ bool Weight::is_quantised() const {
     return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.quant != Quant::none; });
 }
 
+bool Weight::holds_full_part() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.quant == Quant::none; });
+}
+
 std::uint64_t Weight::bytes() const { return storage_.nbytes(); }
 
 std::int64_t Weight::stored_rows(std::size_t part) const {
@@ -75,9 +79,15 @@ std::uint64_t Weight::part_bytes(std::size_t part) const {
 // ---- the mathematics' side
 
 torch::Tensor Weight::matmul(const torch::Tensor& x, torch::Tensor out) const {
-    if (options_.layout == WeightLayout::panels) return matmul_panels(x, std::move(out));
+    if (options_.layout == WeightLayout::panels) return matmul_panels(x, std::move(out), nullptr);
     if (!is_bf16(options_)) return torch::linear(x, storage_);
     return torch::linear(x.to(torch::kBFloat16), storage_).to(torch::kFloat32);
+}
+
+torch::Tensor Weight::matmul(const torch::Tensor& x, torch::Tensor out, const Finish& finish) const {
+    TORCH_CHECK(options_.layout == WeightLayout::panels, "only packed weights finish their outputs piece by piece");
+    for (const Part& part : parts_) TORCH_CHECK(part.rows == parts_.front().rows, "parts of unequal rows");
+    return matmul_panels(x, std::move(out), &finish);
 }
 
 torch::Tensor Weight::gather(const torch::Tensor& ids) const {

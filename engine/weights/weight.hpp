@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -70,6 +71,7 @@ public:
         torch::Dtype dtype = torch::kFloat32;  ///< float32 or bfloat16, of parts that are not quantised
         torch::Device device = torch::kCPU;
         Shard shard{};
+        bool bf16_activations = false;  ///< products of bfloat16 panels round their input, see bf16_dot_kernels()
     };
 
     /// `parts` give name, rows and quant in order; `first_output` is filled in. A vector is one row.
@@ -89,6 +91,10 @@ public:
     /// x: [n, columns] float32 -> [n, outputs()] float32. Differentiable in x with layout `rows`. `out`: where packed
     /// weights write the result, contiguous; without, and with layout `rows`, it is a new tensor.
     torch::Tensor matmul(const torch::Tensor& x, torch::Tensor out = {}) const;
+    /// The same over packed parts of equal rows, which then calls finish(first, last) once columns [first, last) of
+    /// each part's outputs are made, on the thread that made them: what is done to them finds them in its cache.
+    using Finish = std::function<void(std::int64_t first, std::int64_t last)>;
+    torch::Tensor matmul(const torch::Tensor& x, torch::Tensor out, const Finish& finish) const;
     /// ids: [n] int64 on the weight's device -> [n, columns] float32. For weights of one part.
     torch::Tensor gather(const torch::Tensor& ids) const;
     /// The same on the CPU, without a tensor: `into` is [ids, columns].
@@ -195,7 +201,9 @@ private:
     Result<void> read_source(std::size_t part);
     /// The part's resident bytes, [part_bytes] uint8.
     torch::Tensor byte_view(std::size_t part) const;
-    torch::Tensor matmul_panels(const torch::Tensor& x, torch::Tensor out) const;
+    struct PanelProduct;
+    torch::Tensor matmul_panels(const torch::Tensor& x, torch::Tensor out, const Finish* finish) const;
+    bool holds_full_part() const;  // any that is not quantised
 
     /// How many rows can be read from a file apart from the others: whole panels, and whole heads where rows change
     /// places.

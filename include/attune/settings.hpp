@@ -36,6 +36,7 @@ struct ModelSettings {
     std::string device = "auto";  ///< auto | cpu | cuda:N
     std::string dtype = "auto";   ///< auto | f32 | bf16 | int8 | int4
     std::string kernels = "auto";
+    std::string activations = "f32";
     int max_context = 0;         ///< 0: the model's own
     std::uint64_t kv_bytes = 0;  ///< 0: chosen at start
     bool prefix_cache = true;    ///< keys and values outlive their request, for others that begin the same way

@@ -28,6 +28,7 @@ struct GoldenHouse {
         bool prefix_cache = true;
         std::string dtype = "f32";  ///< of weights, cache and slots
         std::string kernels = "auto";
+        std::string activations = "f32";
         std::string apply = "batched";
         std::int64_t drain_ms = 200;
         std::string restore_from = "file";
@@ -43,6 +44,7 @@ struct GoldenHouse {
         options.device = "cpu";
         options.dtype = size.dtype;
         options.kernels = size.kernels;
+        options.activations = size.activations;
         options.slot_dtype = size.dtype == "f32" ? "f32" : "bf16";
         options.step_tokens = size.step_tokens;
         options.max_sequences = size.max_sequences;

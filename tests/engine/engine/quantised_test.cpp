@@ -1,5 +1,6 @@
 // A quantised base under the whole engine: modules of every kind act on it row by row, and none is merged.
 
+#include "engine/kernels/bf16_dot.hpp"
 #include "support/audit_pass.hpp"
 #include "support/golden_house.hpp"
 
@@ -46,9 +47,12 @@ EngineOptions options_for(const std::filesystem::path& model, const std::string&
 
 }  // namespace
 
-TEST_CASE("modules of every kind act on an int8 base as on a full one, to the bit alone and beside others",
-          "[engine][modules][quant]") {
-    GoldenHouse house(kModel, {.dtype = "int8"});
+TEST_CASE("modules of every kind act on a base whose products round as on a full one, to the bit alone and in a batch",
+          "[engine][modules][quant][bf16]") {
+    const std::string dtype = GENERATE(as<std::string>{}, "int8", "bf16");
+    if (dtype == "bf16" && bf16_dot_kernels() == nullptr) return;
+    CAPTURE(dtype);
+    GoldenHouse house(kModel, {.dtype = dtype, .activations = dtype == "bf16" ? "bf16" : "f32"});
     const auto prompts = golden::read_case(kModel, "base").prompts;
     std::vector<std::shared_ptr<RecordingSink>> alone;
     const auto names = adapters();
@@ -134,6 +138,9 @@ TEST_CASE("weights in fewer bits take fewer bytes, and a word that is none of th
     CHECK(bytes[2] < bytes[1] * 6 / 10);
     CHECK(bytes[3] < bytes[2] * 9 / 10);
     EngineOptions options = options_for(golden::model_folder(kModel), "batched");
+    options.activations = "f16";
+    CHECK(Engine::open(options, nullptr).error().param == "model.activations");
+    options.activations = "f32";
     options.dtype = "int2";
     CHECK(Engine::open(options, nullptr).error().param == "model.dtype");
     options.dtype = "int8";

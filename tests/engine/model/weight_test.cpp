@@ -3,8 +3,10 @@
 #include "engine/model/test_model_folder.hpp"
 #include "engine/weights/weight_audit.hpp"
 #include "engine/weights/zero_pages.hpp"
+#include "support/worker_threads.hpp"
 
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -213,4 +215,31 @@ TEST_CASE("large zero tensors cost memory only where they are used", "[engine][w
     const torch::Tensor tensor = zero_pages({1 << 20, 64}, torch::kFloat32, torch::kCPU, PageSize::usual);  // 256 MiB
     CHECK(tensor.narrow(0, 12345, 2).abs().max().item<float>() == 0.0F);
     CHECK(resident_kib() - before < 64 << 10);
+}
+
+TEST_CASE("a product of equal parts finishes every column of both once, when its outputs are made",
+          "[engine][weights]") {
+    const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
+    constexpr std::int64_t kEqual = 200;  // seven panels, the last not whole
+    torch::manual_seed(2);
+    Weight weight({{"gate", kEqual}, {"up", kEqual}}, kColumns, Weight::Options{WeightLayout::panels, dtype});
+    for (std::size_t part = 0; part < 2; ++part) weight.overwrite_rows(part, 0, torch::randn({kEqual, kColumns}));
+    const torch::Tensor x = torch::randn({5, kColumns});
+    const torch::Tensor expected = weight.matmul(x);
+    for (const int threads : {1, 2, 3}) {
+        const WorkerThreads set(threads);
+        const torch::Tensor y = torch::full({5, weight.outputs()}, NAN);
+        const torch::Tensor sums = torch::zeros({5, kEqual});
+        const auto add = [&](std::int64_t first, std::int64_t last) {
+            REQUIRE(last <= kEqual);
+            const auto own = [&](std::size_t part) {
+                return y.narrow(1, weight.part(part).first_output + first, last - first);
+            };
+            sums.narrow(1, first, last - first).add_(own(0) + own(1));
+        };
+        weight.matmul(x, y, std::cref(add));
+        CHECK(torch::equal(y, expected));
+        CHECK(torch::equal(sums,
+                           expected.narrow(1, 0, kEqual) + expected.narrow(1, weight.part(1).first_output, kEqual)));
+    }
 }

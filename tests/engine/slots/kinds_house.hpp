@@ -34,8 +34,10 @@ public:
     static constexpr int kBlocks = 256;
 
     explicit KindsHouse(const std::string& name, bool torch_kernels = false, torch::Dtype slot_dtype = torch::kFloat32,
-                        torch::Dtype base_dtype = torch::kFloat32, WeightBits bits = WeightBits::full) {
-        auto loaded = load_model(golden::model_folder(name), {torch::kCPU, base_dtype, torch_kernels, bits});
+                        torch::Dtype base_dtype = torch::kFloat32, WeightBits bits = WeightBits::full,
+                        bool bf16_activations = false) {
+        auto loaded =
+            load_model(golden::model_folder(name), {torch::kCPU, base_dtype, torch_kernels, bits, bf16_activations});
         if (!loaded) throw std::runtime_error(loaded.error().message);
         model = std::move(*loaded);
         slots =

@@ -1,6 +1,7 @@
 // Counts what a step allocates: operator new is replaced for this program, torch's allocator for this file's tests.
 #include <torch/torch.h>
 
+#include "engine/kernels/bf16_dot.hpp"
 #include "engine/slots/kinds_house.hpp"
 #include "support/worker_threads.hpp"
 
@@ -93,13 +94,15 @@ std::int64_t allocations_of(KindsHouse& house, const Batch& batch) {
 TEST_CASE("a steady decode step allocates nothing, whatever modules its rows have", "[engine][slots]") {
     const std::string name = GENERATE(from_range(golden::models()));
     const std::string form = GENERATE(as<std::string>{}, "f32", "bf16", "int8", "int4");
+    const bool bf16_activations = GENERATE(false, true);
+    if (bf16_activations && (form != "bf16" || bf16_dot_kernels() == nullptr)) return;
     const auto [dtype, bits] = *weight_form(form);
-    CAPTURE(name, form);
+    CAPTURE(name, form, bf16_activations);
     static CountingAllocator counting(c10::GetCPUAllocator());
     c10::SetCPUAllocator(&counting, /*priority=*/100);
     // Each thread makes its scratch at the first piece that it gets, and when a helper gets one is up to the machine.
     const WorkerThreads threads(1);
-    KindsHouse house(name, false, dtype, dtype, bits);
+    KindsHouse house(name, false, dtype, dtype, bits, bf16_activations);
     const ModelShape& base = house.model->shape();
     std::vector<KindsSequence> all;
     const auto add = [&](RowSlots modules, Combine combine = Combine::sequence) {

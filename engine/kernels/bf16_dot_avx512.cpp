@@ -1,0 +1,122 @@
+// The loops of bf16_dot.hpp with AVX512-BF16. As in the other files that are compiled for one instruction set, nothing
+// shared is instantiated outside of the unnamed namespace.
+
+#include "engine/kernels/bf16_dot.hpp"
+
+#if defined(__AVX512BF16__)
+
+#include "engine/kernels/cpu_kernels.hpp"
+
+#include <immintrin.h>
+
+namespace attune::bf16_dot_avx512 {
+
+namespace {
+
+#include "engine/kernels/row_blocks.hpp"
+
+constexpr int kLanes = 16;
+static_assert(kPanelOutputs == 2 * kLanes);
+
+// ---- activations
+
+void round_rows(const Bf16RowsCall& call, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+        const float* x = call.x + row * call.x_stride;
+        Bf16* to = call.rounded + row * bf16_row_elements(call.columns);
+        for (int k = 0; k < call.columns; k += kLanes) {
+            const int left = call.columns - k;
+            // An odd last column is stored with the zero that follows it.
+            const auto some = static_cast<__mmask16>(left >= kLanes ? 0xffffU : (1U << left) - 1U);
+            const auto pairs = static_cast<__mmask16>(left >= kLanes ? 0xffffU : (1U << (left + left % 2)) - 1U);
+            const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, x + k));
+            _mm256_mask_storeu_epi16(to + k, pairs, (__m256i)rounded);
+        }
+    }
+}
+
+// ---- matrix products
+
+/// Columns k and k + 1 of a panel. A word of a column holds outputs i and i + 16; `low` and `high` have both columns of
+/// one output in a word.
+inline void pair_columns(__m512i first, __m512i second, __m512bh& low, __m512bh& high) {
+    constexpr __mmask32 kUpperHalves = 0xaaaaaaaaU;
+    low = (__m512bh)_mm512_mask_mov_epi16(first, kUpperHalves, _mm512_slli_epi32(second, 16));
+    high = (__m512bh)_mm512_mask_mov_epi16(_mm512_srli_epi32(first, 16), kUpperHalves, second);
+}
+
+template <int Rows>
+void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int columns, float* y,
+                std::ptrdiff_t y_stride) {
+    __m512 low[Rows];
+    __m512 high[Rows];
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) low[r] = high[r] = _mm512_setzero_ps();
+    const auto add = [&](int k, __m512i first, __m512i second) __attribute__((always_inline)) {
+        __m512bh w0;
+        __m512bh w1;
+        pair_columns(first, second, w0, w1);
+#pragma GCC unroll 16
+        for (int r = 0; r < Rows; ++r) {
+            std::int32_t pair;
+            __builtin_memcpy(&pair, x + r * x_stride + k, sizeof pair);
+            const auto value = (__m512bh)_mm512_set1_epi32(pair);
+            low[r] = _mm512_dpbf16_ps(low[r], value, w0);
+            high[r] = _mm512_dpbf16_ps(high[r], value, w1);
+        }
+    };
+    int k = 0;
+    for (; k + 2 <= columns; k += 2, panel += 2 * kPanelOutputs) {
+        const char* ahead = reinterpret_cast<const char*>(panel) + kPrefetchBytes;
+        __builtin_prefetch(ahead);
+        __builtin_prefetch(ahead + kCacheLine);
+        add(k, _mm512_loadu_si512(panel), _mm512_loadu_si512(panel + kPanelOutputs));
+    }
+    if (k < columns) add(k, _mm512_loadu_si512(panel), _mm512_setzero_si512());
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+        _mm512_storeu_ps(y + r * y_stride, low[r]);
+        _mm512_storeu_ps(y + r * y_stride + kLanes, high[r]);
+    }
+}
+
+using GemmBlock = void (*)(const Bf16*, std::ptrdiff_t, const Bf16*, int, float*, std::ptrdiff_t);
+
+// Two sums a row, two vectors of weights and one of a row's values fill the registers.
+constexpr int kRows = 14;
+
+template <int Rows>
+GemmBlock pick_block(int rows) {
+    if constexpr (Rows == 0) {
+        return nullptr;
+    } else {
+        return rows == Rows ? &gemm_block<Rows> : pick_block<Rows - 1>(rows);
+    }
+}
+
+void gemm(const Bf16DotCall& call, std::int64_t begin, std::int64_t end) {
+    const std::ptrdiff_t x_stride = bf16_row_elements(call.columns);
+    const std::ptrdiff_t chunk = resident_rows(static_cast<std::ptrdiff_t>(sizeof(Bf16)) * x_stride, kRows);
+    const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.columns) * kPanelOutputs;
+    for (std::ptrdiff_t first = 0; first < call.rows; first += chunk) {
+        const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
+        for (std::int64_t p = begin; p < end; ++p) {
+            const Bf16* panel = static_cast<const Bf16*>(call.panels) + p * panel_size;
+            for (std::ptrdiff_t row = first; row < last;) {
+                const int rows = next_block(last - row, kRows);
+                pick_block<kRows>(rows)(call.x + row * x_stride, x_stride, panel, call.columns,
+                                        call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride);
+                row += rows;
+            }
+        }
+    }
+}
+
+}  // namespace
+
+extern const Bf16DotKernels kKernels;
+const Bf16DotKernels kKernels{"avx512-bf16", round_rows, gemm};
+
+}  // namespace attune::bf16_dot_avx512
+
+#endif
