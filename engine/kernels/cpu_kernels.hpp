@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/kernels/bf16.hpp"
+#include "engine/kernels/lines_ahead.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,7 @@ struct GemmCall {
     int rows = 0;
     int columns = 0;
     const void* panels = nullptr;
+    LinesAhead ahead = {};
 };
 
 /// One panel of a packed weight, changed in place: W (1 + gains) + sum of b a, in float32, rounded once.

@@ -15,6 +15,7 @@ namespace attune::ATTUNE_KERNEL_SET {
 namespace {
 
 #include "engine/kernels/lanes.hpp"
+#include "engine/kernels/panel_share.hpp"
 #include "engine/kernels/row_blocks.hpp"
 
 static_assert(kBlockTokens == kLanes, "one vector holds the scores of one block");
@@ -55,14 +56,12 @@ inline void load_panel(const Bf16* from, Floats& low, Floats& high) {
     high = (Floats)(words & 0xffff0000U);
 }
 
-template <int Rows, class Element>
-inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* panel, int columns, float* y,
-                       std::ptrdiff_t y_stride) {
-    Floats low[Rows];
-    Floats high[Rows];
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) low[r] = high[r] = Floats{};
-    for (int k = 0; k < columns; ++k) {
+/// Columns [begin, end); with `Aside` a line is asked for with each, from `aside` on.
+template <int Rows, bool Aside, class Element>
+[[gnu::always_inline]] inline void add_columns(const float* x, std::ptrdiff_t x_stride, const Element* panel, int begin,
+                                               int end, [[maybe_unused]] const char* aside, Floats (&low)[Rows],
+                                               Floats (&high)[Rows]) {
+    for (int k = begin; k < end; ++k) {
         Floats w0;
         Floats w1;
         const Element* column = panel + static_cast<std::ptrdiff_t>(k) * kPanelOutputs;
@@ -70,6 +69,10 @@ inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* p
         const char* ahead = reinterpret_cast<const char*>(column) + kPrefetchBytes;
         for (std::size_t line = 0; line < kPanelOutputs * sizeof(Element); line += kCacheLine)
             __builtin_prefetch(ahead + line);
+        if constexpr (Aside) {
+            __builtin_prefetch(aside, 0, 2);  // not into the first level, where the input is
+            aside += kCacheLine;
+        }
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; ++r) {
             const Floats value = splat(x[r * x_stride + k]);
@@ -77,6 +80,24 @@ inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* p
             high[r] += w1 * value;
         }
     }
+}
+
+/// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
+template <int Rows, class Element>
+inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* panel, int columns, float* y,
+                       std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines) {
+    Floats low[Rows];
+    Floats high[Rows];
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) low[r] = high[r] = Floats{};
+    int k = 0;
+    for (const int asking = lines < columns ? static_cast<int>(lines) : columns; k < asking;) {
+        const char* aside = nullptr;
+        const int run = share.take(asking - k, aside);
+        add_columns<Rows, true>(x, x_stride, panel, k, k + run, aside, low, high);
+        k += run;
+    }
+    add_columns<Rows, false>(x, x_stride, panel, k, columns, nullptr, low, high);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
         store(y + r * y_stride, low[r]);
@@ -85,7 +106,8 @@ inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* p
 }
 
 template <class Element>
-using GemmBlock = void (*)(const float*, std::ptrdiff_t, const Element*, int, float*, std::ptrdiff_t);
+using GemmBlock = void (*)(const float*, std::ptrdiff_t, const Element*, int, float*, std::ptrdiff_t, PanelShare&,
+                           std::int64_t);
 
 template <int Rows, class Element>
 struct GemmTable {
@@ -108,10 +130,15 @@ void gemm(const GemmCall& call, std::int64_t begin, std::int64_t end) {
         const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
         for (std::int64_t p = begin; p < end; ++p) {
             const Element* panel = static_cast<const Element*>(call.panels) + p * panel_size;
+            PanelShare share(call.ahead, p);
             for (std::ptrdiff_t row = first; row < last;) {
                 const int rows = next_block(last - row, kRows);
+                // Each block asks for its part of the share; with more rows than stay resident, the first blocks do.
+                const std::ptrdiff_t blocks = (last - row + kRows - 1) / kRows;
+                const std::int64_t lines = first > 0 ? 0 : (share.left() + blocks - 1) / blocks;
                 GemmTable<kRows, Element>::pick(rows)(call.x + row * call.x_stride, call.x_stride, panel, call.columns,
-                                                      call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride);
+                                                      call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride,
+                                                      share, lines);
                 row += rows;
             }
         }

@@ -4,6 +4,7 @@
 // other bits. Everything lives in an unnamed namespace and nothing from the standard library is instantiated, so that
 // no AVX-512 copy of a shared inline function can be picked by the linker.
 
+#include "engine/kernels/lines_ahead.hpp"
 #include "engine/kernels/quant_kernels.hpp"
 
 #if defined(__AVX2__)

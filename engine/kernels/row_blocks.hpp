@@ -4,7 +4,6 @@
 // Weights pass by once per step, so their reading has to be asked for early: the processor's own guess stops at pages.
 // Without it a block of 8 rows reaches half of the multiply-add limit, with it all of it. Beyond a panel lies the next.
 constexpr std::ptrdiff_t kPrefetchBytes = 16 << 10;
-constexpr std::ptrdiff_t kCacheLine = 64;
 
 // Bytes of the input that stay in the second-level cache while all panels pass by.
 constexpr std::ptrdiff_t kResidentBytes = 384 << 10;

@@ -254,25 +254,29 @@ StepBuffers::Product LlamaModel::project(int index, const Linear& linear, const 
     const bool fused = linear.parts.size() > 1;
     const torch::Tensor read = fused ? x : pass.slots.base_input(index, linear.parts.front().projection, x, *pass.plan);
     StepBuffers::Product made = out;
-    made.whole = weight.matmul(read, out.whole);
-    mark(linear.step_part);
     std::array<ModuleSlots::Product, 3> touched;
     std::size_t count = 0;
     for (std::size_t part = 0; part < linear.parts.size(); ++part) {
         const auto& [projection, bias] = linear.parts[part];
-        torch::Tensor& y = made.part.at(part);
-        if (!kernels_) y = columns(made.whole, weight, part);
         if (!pass.slots.touches(index, projection, *pass.plan)) continue;
         ModuleSlots::Product& product = touched.at(count++);
         product.projection = projection;
-        product.y = &y;
+        product.y = &made.part.at(part);
         product.base.of_base_input = !fused;
         if (bias) product.base.bias = bias->vector();
         product.base.multiply = [&weight, part](const torch::Tensor& inputs) {
             return columns(weight.matmul(inputs), weight, part);
         };
     }
-    if (count > 0) pass.slots.apply(index, std::span(touched).first(count), x, *pass.plan);
+    const std::span<const ModuleSlots::Product> products(touched.data(), count);
+    ReadAhead& ahead = buffers_.ahead;
+    ahead.clear();
+    if (kernels_) pass.slots.add_reads(index, products, *pass.plan, ahead);
+    made.whole = weight.matmul(read, out.whole, &ahead);
+    for (std::size_t part = 0; part < linear.parts.size() && !kernels_; ++part)
+        made.part.at(part) = columns(made.whole, weight, part);
+    mark(linear.step_part);
+    if (count > 0) pass.slots.apply(index, products, x, *pass.plan);
     for (std::size_t part = 0; part < linear.parts.size(); ++part)
         if (const WeightPtr& bias = linear.parts[part].bias)
             made.part.at(part) = math_.add_bias(made.part.at(part), bias->vector());

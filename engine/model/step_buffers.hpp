@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/kernels/read_ahead.hpp"
 #include "engine/kv/kv_cache.hpp"
 #include "engine/model/model_shape.hpp"
 #include "engine/weights/row_buffer.hpp"
@@ -34,6 +35,7 @@ public:
     torch::Tensor inner;      // [rows, intermediate]
     Product qkv, o, gate_up, down;
     KvStep kv;
+    ReadAhead ahead;                   // of the product under way
     std::vector<std::int32_t> tokens;  // [rows]
     RowBuffer hidden, logits, padded_logits;
 

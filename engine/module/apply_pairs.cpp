@@ -1,5 +1,6 @@
 // y += sum of weight * scale * ((x A^T) B^T): the modules' low-rank products, and dense ones as pairs without A.
 
+#include "engine/kernels/read_ahead.hpp"
 #include "engine/module/module_slots_impl.hpp"
 
 #include <algorithm>
@@ -195,6 +196,37 @@ torch::Tensor ModuleSlots::Impl::pairs_torch(std::size_t site, const torch::Tens
         }
     }
     return sum.to(y.scalar_type());
+}
+
+void ModuleSlots::add_reads(int layer, std::span<const Product> products, const SlotPlan& plan,
+                            ReadAhead& ahead) const {
+    if (!impl_->kernels) return;
+    const auto shape_of = [&](const Product& product) {
+        return std::pair(static_cast<std::size_t>(impl_->shape.in_features(product.projection)),
+                         static_cast<std::size_t>(impl_->shape.out_features(product.projection)));
+    };
+    for (const Product& product : products) {
+        const std::size_t site = SlotContent::site(layer, product.projection);
+        if (plan.is_merged(site)) continue;  // gains lie in the base then
+        const std::size_t bytes = shape_of(product).second * sizeof(float);
+        for (const PlannedTerm& term : plan.site_terms.at(site)) {
+            ahead.add(term.gain, bytes);
+            ahead.add(term.add, bytes);
+        }
+    }
+    for (const BySite<PlannedPair>& pairs : plan.level_pairs) {
+        PairsLeft left(pairs, layer, products);
+        while (const auto group = left.next_group()) {
+            for (std::size_t i = 0; i < products.size(); ++i) {
+                const PlannedPair* pair = left.pair(i, *group);
+                if (pair == nullptr) continue;
+                const auto [in, out] = shape_of(products[i]);
+                ahead.add(pair->a, static_cast<std::size_t>(pair->rank) * in * impl_->element_bytes());
+                ahead.add(pair->b, packed_b_elements(static_cast<int>(out), pair->rank) * impl_->element_bytes());
+            }
+            left.drop(*group);
+        }
+    }
 }
 
 }  // namespace attune

@@ -18,6 +18,7 @@
 
 namespace attune {
 
+class ReadAhead;
 /// A step's rows grouped by slot; built once per step by ModuleSlots::plan and used by every layer.
 class SlotPlan;
 
@@ -126,6 +127,9 @@ public:
                         const SlotPlan& plan) const {
         return apply(layer, projection, x, std::move(y), plan, BaseProduct());
     }
+
+    /// Adds what apply() will read of the modules, in its order. Nothing on the libtorch path.
+    void add_reads(int layer, std::span<const Product> products, const SlotPlan& plan, ReadAhead& ahead) const;
 
     /// The plan touches a row of this layer; otherwise callers skip apply(). `layer` of the head: 0.
     bool touches(int layer, Projection projection, const SlotPlan& plan) const;

@@ -78,8 +78,8 @@ std::uint64_t Weight::part_bytes(std::size_t part) const {
 
 // ---- the mathematics' side
 
-torch::Tensor Weight::matmul(const torch::Tensor& x, torch::Tensor out) const {
-    if (options_.layout == WeightLayout::panels) return matmul_panels(x, std::move(out), nullptr);
+torch::Tensor Weight::matmul(const torch::Tensor& x, torch::Tensor out, const ReadAhead* ahead) const {
+    if (options_.layout == WeightLayout::panels) return matmul_panels(x, std::move(out), nullptr, ahead);
     if (!is_bf16(options_)) return torch::linear(x, storage_);
     return torch::linear(x.to(torch::kBFloat16), storage_).to(torch::kFloat32);
 }
@@ -87,7 +87,7 @@ torch::Tensor Weight::matmul(const torch::Tensor& x, torch::Tensor out) const {
 torch::Tensor Weight::matmul(const torch::Tensor& x, torch::Tensor out, const Finish& finish) const {
     TORCH_CHECK(options_.layout == WeightLayout::panels, "only packed weights finish their outputs piece by piece");
     for (const Part& part : parts_) TORCH_CHECK(part.rows == parts_.front().rows, "parts of unequal rows");
-    return matmul_panels(x, std::move(out), &finish);
+    return matmul_panels(x, std::move(out), &finish, nullptr);
 }
 
 torch::Tensor Weight::gather(const torch::Tensor& ids) const {

@@ -18,6 +18,7 @@
 
 namespace attune {
 
+class ReadAhead;
 class Sha256;
 
 /// How a weight lies in memory.
@@ -89,8 +90,9 @@ public:
     // ---- the mathematics' side
 
     /// x: [n, columns] float32 -> [n, outputs()] float32. Differentiable in x with layout `rows`. `out`: where packed
-    /// weights write the result, contiguous; without, and with layout `rows`, it is a new tensor.
-    torch::Tensor matmul(const torch::Tensor& x, torch::Tensor out = {}) const;
+    /// weights write the result, contiguous; without, and with layout `rows`, it is a new tensor. `ahead`: what is read
+    /// next; packed weights that are not quantised ask for it meanwhile.
+    torch::Tensor matmul(const torch::Tensor& x, torch::Tensor out = {}, const ReadAhead* ahead = nullptr) const;
     /// The same over packed parts of equal rows, which then calls finish(first, last) once columns [first, last) of
     /// each part's outputs are made, on the thread that made them: what is done to them finds them in its cache.
     using Finish = std::function<void(std::int64_t first, std::int64_t last)>;
@@ -202,7 +204,8 @@ private:
     /// The part's resident bytes, [part_bytes] uint8.
     torch::Tensor byte_view(std::size_t part) const;
     struct PanelProduct;
-    torch::Tensor matmul_panels(const torch::Tensor& x, torch::Tensor out, const Finish* finish) const;
+    torch::Tensor matmul_panels(const torch::Tensor& x, torch::Tensor out, const Finish* finish,
+                                const ReadAhead* ahead) const;
     bool holds_full_part() const;  // any that is not quantised
 
     /// How many rows can be read from a file apart from the others: whole panels, and whole heads where rows change

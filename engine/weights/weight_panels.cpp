@@ -3,6 +3,7 @@
 #include "engine/kernels/bf16_dot.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kernels/quant_kernels.hpp"
+#include "engine/kernels/read_ahead.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/weights/packing.hpp"
 #include "engine/weights/weight.hpp"
@@ -91,6 +92,8 @@ struct Weight::PanelProduct {
             call.panels = panels;
             call.y = y;
             call.y_stride = plain.y_stride;
+            if constexpr (requires { call.ahead; })
+                call.ahead.first_panel = weight.parts_[part].first_output / kPanelOutputs;
             return call;
         };
         if (quant != Quant::none) {
@@ -105,7 +108,8 @@ struct Weight::PanelProduct {
     }
 };
 
-torch::Tensor Weight::matmul_panels(const torch::Tensor& input, torch::Tensor y, const Finish* finish) const {
+torch::Tensor Weight::matmul_panels(const torch::Tensor& input, torch::Tensor y, const Finish* finish,
+                                    const ReadAhead* ahead) const {
     TORCH_CHECK(!(torch::GradMode::is_enabled() && input.requires_grad()), "packed weights have no gradients");
     const torch::Tensor x = input.stride(1) == 1 ? input : input.contiguous();
     if (!y.defined()) y = torch::empty({x.size(0), outputs_}, x.options());
@@ -116,6 +120,7 @@ torch::Tensor Weight::matmul_panels(const torch::Tensor& input, torch::Tensor y,
     product.plain.y_stride = outputs_;
     product.plain.rows = static_cast<int>(x.size(0));
     product.plain.columns = static_cast<int>(columns_);
+    if (ahead != nullptr) product.plain.ahead = ahead->over(outputs_ / kPanelOutputs);
     if (is_quantised()) {
         static thread_local QuantInput input_codes;
         product.quantised = input_codes.quantise(x);

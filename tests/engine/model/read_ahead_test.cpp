@@ -1,0 +1,136 @@
+#include "engine/kernels/read_ahead.hpp"
+#include "engine/kernels/cpu_kernels.hpp"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace attune {
+namespace {
+
+#include "engine/kernels/panel_share.hpp"
+
+struct alignas(kCacheLine) Lines {
+    char bytes[64 * kCacheLine];  // as many as a test needs
+    const char* line(std::int64_t index) const { return bytes + index * kCacheLine; }
+};
+
+/// The lines that a panel asks for, `most` at a time.
+std::vector<const char*> taken(const LinesAhead& ahead, std::int64_t panel, std::int64_t most) {
+    std::vector<const char*> lines;
+    for (PanelShare share(ahead, panel); share.left() > 0;) {
+        const char* first = nullptr;
+        const int count = share.take(most, first);
+        REQUIRE(count >= 1);
+        REQUIRE(count <= most);
+        for (int i = 0; i < count; ++i) lines.push_back(first + i * kCacheLine);
+    }
+    return lines;
+}
+
+TEST_CASE("what is read ahead is whole lines, joined where they lie together", "[engine][kernels]") {
+    const Lines memory{};
+    ReadAhead ahead;
+    CHECK(ahead.over(3).lines == 0);
+    ahead.add(nullptr, 100);
+    ahead.add(memory.line(1), 0);
+    CHECK(ahead.lines() == 0);
+    ahead.add(memory.line(1), 2 * kCacheLine);
+    ahead.add(memory.line(3), 1);
+    ahead.add(memory.line(10) + 60, 8);  // touches two
+    ahead.add(memory.line(5), kCacheLine);
+    const LinesAhead view = ahead.over(3);
+    CHECK(view.lines == 6);
+    CHECK(view.panels == 3);
+    REQUIRE(view.count == 3);
+    CHECK(view.runs[0].first == memory.line(1));
+    CHECK(view.runs[1].first == memory.line(10));
+    CHECK(view.runs[1].before == 3);
+    CHECK(view.runs[2].first == memory.line(5));
+    CHECK(view.runs[2].before == 5);
+    ahead.clear();
+    CHECK(ahead.lines() == 0);
+    CHECK(ahead.over(1).count == 0);
+}
+
+TEST_CASE("no more is read ahead than the limit, the first of it", "[engine][kernels]") {
+    const std::vector<char> memory(static_cast<std::size_t>(ReadAhead::kMostBytes) + 4 * kCacheLine);
+    ReadAhead ahead;
+    ahead.add(memory.data(), kCacheLine);
+    ahead.add(memory.data() + 3 * kCacheLine, memory.size() - 4 * kCacheLine);
+    CHECK(ahead.lines() == ReadAhead::kMostBytes / kCacheLine);
+    const std::int64_t runs = ahead.over(1).count;
+    ahead.add(memory.data(), kCacheLine);
+    CHECK(ahead.lines() == ReadAhead::kMostBytes / kCacheLine);
+    CHECK(ahead.over(1).count == runs);
+}
+
+TEST_CASE("a weight's panels ask for every line once, in order, however they are taken", "[engine][kernels]") {
+    const Lines memory{};
+    ReadAhead ahead;
+    std::vector<const char*> all;
+    for (const auto& [first, count] : {std::pair{7, 5}, {20, 1}, {22, 1}, {0, 6}, {40, 11}}) {
+        ahead.add(memory.line(first), static_cast<std::size_t>(count * kCacheLine));
+        for (int i = 0; i < count; ++i) all.push_back(memory.line(first + i));
+    }
+    const std::int64_t panels = GENERATE(1, 2, 3, 7, 24, 50);
+    const std::int64_t most = GENERATE(1, 2, 4, 100);
+    CAPTURE(panels, most);
+    const LinesAhead view = ahead.over(panels);
+    REQUIRE(view.count == 5);
+    std::vector<const char*> asked;
+    for (std::int64_t panel = 0; panel < panels; ++panel) {
+        const auto lines = taken(view, panel, most);
+        CHECK(static_cast<std::int64_t>(lines.size()) <= (view.lines + panels - 1) / panels);  // as equal as can be
+        asked.insert(asked.end(), lines.begin(), lines.end());
+    }
+    CHECK(asked == all);
+    LinesAhead rest = view;
+    rest.first_panel = panels - 1;
+    CHECK(taken(rest, 0, most) == taken(view, panels - 1, most));
+    CHECK(taken(ReadAhead().over(panels), 0, most).empty());
+}
+
+TEST_CASE("asking ahead changes no bit of a product", "[engine][kernels]") {
+    constexpr int kColumns = 37;
+    constexpr int kPanels = 3;
+    std::vector<float> x(300 * kColumns);
+    std::vector<float> f32(kPanels * kPanelOutputs * kColumns);
+    std::vector<Bf16> bf16(f32.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 257) / 128 - 1;
+    for (std::size_t i = 0; i < f32.size(); ++i) {
+        f32[i] = static_cast<float>(i * 104729 % 509) / 256 - 1;
+        bf16[i] = to_bf16(f32[i]);
+    }
+    const Lines memory{};
+    // Fewer lines than columns, and more than all blocks can ask for; in runs that end within a block.
+    const int runs = GENERATE(1, 40);
+    const int rows = GENERATE(1, 5, 14, 32, 300);
+    CAPTURE(runs, rows);
+    ReadAhead ahead;
+    for (int i = 0; i < runs; ++i) ahead.add(memory.line(2 * i % 50), 13 * kCacheLine);
+    for (const char* name : {"x86-64-v4", "x86-64-v3", "baseline"}) {
+        const CpuKernels* set = cpu_kernels(name);
+        if (set == nullptr) continue;
+        CAPTURE(name);
+        const auto product = [&](auto run, const void* panels, const LinesAhead& lines) {
+            std::vector<float> y(static_cast<std::size_t>(rows * kPanels * kPanelOutputs));
+            const int outputs = kPanels * kPanelOutputs;
+            const GemmCall call{x.data(), kColumns, y.data(), outputs, rows, kColumns, panels, lines};
+            run(call, 0, 1);
+            run(call, 1, kPanels);
+            return y;
+        };
+        const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+            return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+        };
+        const LinesAhead lines = ahead.over(kPanels);
+        CHECK(same(product(set->gemm_f32, f32.data(), lines), product(set->gemm_f32, f32.data(), {})));
+        CHECK(same(product(set->gemm_bf16, bf16.data(), lines), product(set->gemm_bf16, bf16.data(), {})));
+    }
+}
+
+}  // namespace
+}  // namespace attune
