@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/kernels/bf16.hpp"
+#include "engine/kernels/lines_ahead.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,7 @@ struct Bf16DotCall {
     int rows = 0;
     int columns = 0;
     const void* panels = nullptr;
+    LinesAhead ahead = {};
 };
 
 /// The loops that multiply bfloat16 by bfloat16, beside CpuKernels. Where the processor has them they do twice as many

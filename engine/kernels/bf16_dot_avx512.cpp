@@ -13,6 +13,7 @@ namespace attune::bf16_dot_avx512 {
 
 namespace {
 
+#include "engine/kernels/panel_share.hpp"
 #include "engine/kernels/row_blocks.hpp"
 
 constexpr int kLanes = 16;
@@ -45,9 +46,10 @@ inline void pair_columns(__m512i first, __m512i second, __m512bh& low, __m512bh&
     high = (__m512bh)_mm512_mask_mov_epi16(_mm512_srli_epi32(first, 16), kUpperHalves, second);
 }
 
+/// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
 template <int Rows>
 void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int columns, float* y,
-                std::ptrdiff_t y_stride) {
+                std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines) {
     __m512 low[Rows];
     __m512 high[Rows];
 #pragma GCC unroll 16
@@ -66,12 +68,25 @@ void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int c
         }
     };
     int k = 0;
-    for (; k + 2 <= columns; k += 2, panel += 2 * kPanelOutputs) {
+    const auto add_pair = [&]() __attribute__((always_inline)) {
         const char* ahead = reinterpret_cast<const char*>(panel) + kPrefetchBytes;
         __builtin_prefetch(ahead);
         __builtin_prefetch(ahead + kCacheLine);
         add(k, _mm512_loadu_si512(panel), _mm512_loadu_si512(panel + kPanelOutputs));
+        k += 2;
+        panel += 2 * kPanelOutputs;
+    };
+    const int pairs_end = columns - columns % 2;
+    for (const int asking = lines < pairs_end ? static_cast<int>(lines) : pairs_end; k < asking;) {
+        const char* aside = nullptr;
+        // A pair asks for two lines; where they lie together in an odd number the last one is none of ours.
+        for (const int end = k + share.take(asking - k, aside); k < end; aside += 2 * kCacheLine) {
+            __builtin_prefetch(aside, 0, 2);
+            __builtin_prefetch(aside + kCacheLine, 0, 2);
+            add_pair();
+        }
     }
+    while (k < pairs_end) add_pair();
     if (k < columns) add(k, _mm512_loadu_si512(panel), _mm512_setzero_si512());
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
@@ -80,7 +95,8 @@ void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int c
     }
 }
 
-using GemmBlock = void (*)(const Bf16*, std::ptrdiff_t, const Bf16*, int, float*, std::ptrdiff_t);
+using GemmBlock = void (*)(const Bf16*, std::ptrdiff_t, const Bf16*, int, float*, std::ptrdiff_t, PanelShare&,
+                           std::int64_t);
 
 // Two sums a row, two vectors of weights and one of a row's values fill the registers.
 constexpr int kRows = 14;
@@ -102,10 +118,12 @@ void gemm(const Bf16DotCall& call, std::int64_t begin, std::int64_t end) {
         const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
         for (std::int64_t p = begin; p < end; ++p) {
             const Bf16* panel = static_cast<const Bf16*>(call.panels) + p * panel_size;
+            PanelShare share(call.ahead, p);
             for (std::ptrdiff_t row = first; row < last;) {
                 const int rows = next_block(last - row, kRows);
+                const std::int64_t lines = first > 0 ? 0 : share.part((last - row + kRows - 1) / kRows);
                 pick_block<kRows>(rows)(call.x + row * x_stride, x_stride, panel, call.columns,
-                                        call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride);
+                                        call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride, share, lines);
                 row += rows;
             }
         }

@@ -133,9 +133,8 @@ void gemm(const GemmCall& call, std::int64_t begin, std::int64_t end) {
             PanelShare share(call.ahead, p);
             for (std::ptrdiff_t row = first; row < last;) {
                 const int rows = next_block(last - row, kRows);
-                // Each block asks for its part of the share; with more rows than stay resident, the first blocks do.
-                const std::ptrdiff_t blocks = (last - row + kRows - 1) / kRows;
-                const std::int64_t lines = first > 0 ? 0 : (share.left() + blocks - 1) / blocks;
+                // With more rows than stay resident the first ones ask for all.
+                const std::int64_t lines = first > 0 ? 0 : share.part((last - row + kRows - 1) / kRows);
                 GemmTable<kRows, Element>::pick(rows)(call.x + row * call.x_stride, call.x_stride, panel, call.columns,
                                                       call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride,
                                                       share, lines);

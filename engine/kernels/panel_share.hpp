@@ -17,6 +17,8 @@ public:
     }
 
     std::int64_t left() const { return end_ - next_; }
+    /// What the next of so many blocks asks for, so that all ask for as much.
+    std::int64_t part(std::int64_t blocks) const { return (left() + blocks - 1) / blocks; }
     /// -> how many lines from `first` on, `most` at most and no more than are left; both at least 1.
     int take(std::int64_t most, const char*& first) {
         const LineRun& run = ahead_.runs[run_];

@@ -54,6 +54,7 @@ struct QuantGemmCall {
     int rows = 0;
     int groups = 0;
     const void* panels = nullptr;  // [panels][groups][group_bytes]
+    LinesAhead ahead = {};
 };
 
 /// The loops over quantised weights in one instruction set, beside CpuKernels.

@@ -15,6 +15,7 @@ namespace attune::ATTUNE_QUANT_SET {
 
 namespace {
 
+#include "engine/kernels/panel_share.hpp"
 #include "engine/kernels/quant_dot.hpp"
 #include "engine/kernels/row_blocks.hpp"
 
@@ -115,13 +116,17 @@ void quantise_rows(const QuantRowsCall& call, std::int64_t begin, std::int64_t e
 
 // Each block of rows asks for the weights ahead again, since what comes too fast is dropped.
 
+/// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
 template <int Rows, Quant quant>
-void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_t* panel, int part, float* y) {
+void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_t* panel, int part, float* y,
+                PanelShare& share, std::int64_t lines) {
     constexpr int kSteps = kQuantGroup / 4;
     constexpr std::ptrdiff_t kStepBytes = kStepBytes8 * code_bits(quant) / 8;
     constexpr std::ptrdiff_t kHalf = kPanelOutputs / 2;
     constexpr int kGroupLines = static_cast<int>(group_bytes(quant) / kCacheLine);
     const std::ptrdiff_t groups = call.groups;
+    std::int64_t group_lines = (lines + groups - 1) / groups;  // with each group
+    if (group_lines > kQuantGroup) group_lines = kQuantGroup;
     const std::int8_t* x = call.codes + row * groups * kQuantGroup;
     const float* scales = call.scales + row * groups;
     const std::int32_t* sums = call.sums + row * groups;
@@ -132,6 +137,13 @@ void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_
     for (std::ptrdiff_t group = 0; group < groups; ++group, panel += group_bytes(quant), x += kQuantGroup) {
 #pragma GCC unroll 17
         for (int line = 0; line < kGroupLines; ++line) __builtin_prefetch(panel + kPrefetchBytes + kCacheLine * line);
+        for (std::int64_t left = group_lines < lines ? group_lines : lines; left > 0;) {
+            const char* aside = nullptr;
+            const int run = share.take(left, aside);
+            for (int line = 0; line < run; ++line) __builtin_prefetch(aside + kCacheLine * line, 0, 2);
+            left -= run;
+            lines -= run;
+        }
         const std::uint8_t* codes = panel + group_scale_bytes(quant);
         Dots d0[Rows];
         Dots d1[Rows];
@@ -177,7 +189,8 @@ void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_
     }
 }
 
-using GemmBlock = void (*)(const QuantGemmCall&, std::ptrdiff_t, const std::uint8_t*, int, float*);
+using GemmBlock = void (*)(const QuantGemmCall&, std::ptrdiff_t, const std::uint8_t*, int, float*, PanelShare&,
+                           std::int64_t);
 
 template <int Rows, Quant quant>
 struct GemmTable {
@@ -201,11 +214,15 @@ void gemm(const QuantGemmCall& call, std::int64_t begin, std::int64_t end) {
         for (std::int64_t p = begin; p < end; ++p) {
             const auto* panel =
                 static_cast<const std::uint8_t*>(call.panels) + static_cast<std::size_t>(p) * panel_bytes;
+            PanelShare share(call.ahead, p);
             for (std::ptrdiff_t row = first; row < last;) {
                 const int rows = next_block(last - row, kRows);
+                const std::ptrdiff_t blocks = (last - row + kRows - 1) / kRows;
                 const GemmBlock block = GemmTable<kRows, quant>::pick(rows);
                 float* y = call.y + row * call.y_stride + p * kPanelOutputs;
-                for (int part = 0; part < kPanelParts; ++part) block(call, row, panel, part, y + part * kLanes);
+                for (int part = 0; part < kPanelParts; ++part)
+                    block(call, row, panel, part, y + part * kLanes, share,
+                          first > 0 ? 0 : share.part(blocks * kPanelParts - part));
                 row += rows;
             }
         }

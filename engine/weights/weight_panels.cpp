@@ -82,6 +82,7 @@ struct Weight::PanelProduct {
     QuantGemmCall quantised = {};
     const Bf16DotKernels* dots = nullptr;  // when float32 activations are not asked for
     Bf16DotCall rounded = {};
+    LinesAhead ahead = {};
 
     /// Panels [begin, end) of a part.
     void run(std::size_t part, std::int64_t begin, std::int64_t end) const {
@@ -92,8 +93,8 @@ struct Weight::PanelProduct {
             call.panels = panels;
             call.y = y;
             call.y_stride = plain.y_stride;
-            if constexpr (requires { call.ahead; })
-                call.ahead.first_panel = weight.parts_[part].first_output / kPanelOutputs;
+            call.ahead = ahead;
+            call.ahead.first_panel = weight.parts_[part].first_output / kPanelOutputs;
             return call;
         };
         if (quant != Quant::none) {
@@ -120,7 +121,7 @@ torch::Tensor Weight::matmul_panels(const torch::Tensor& input, torch::Tensor y,
     product.plain.y_stride = outputs_;
     product.plain.rows = static_cast<int>(x.size(0));
     product.plain.columns = static_cast<int>(columns_);
-    if (ahead != nullptr) product.plain.ahead = ahead->over(outputs_ / kPanelOutputs);
+    if (ahead != nullptr) product.ahead = ahead->over(outputs_ / kPanelOutputs);
     if (is_quantised()) {
         static thread_local QuantInput input_codes;
         product.quantised = input_codes.quantise(x);

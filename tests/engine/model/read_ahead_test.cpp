@@ -1,5 +1,8 @@
 #include "engine/kernels/read_ahead.hpp"
+
+#include "engine/kernels/bf16_dot.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/quant_kernels.hpp"
 
 #include <cstring>
 #include <utility>
@@ -93,42 +96,94 @@ TEST_CASE("a weight's panels ask for every line once, in order, however they are
     CHECK(taken(ReadAhead().over(panels), 0, most).empty());
 }
 
-TEST_CASE("asking ahead changes no bit of a product", "[engine][kernels]") {
+constexpr int kPanels = 3;
+constexpr int kOutputs = kPanels * kPanelOutputs;
+
+/// Rows of a product, and what it is told to read ahead: a single run of fewer lines than it has columns, or more than
+/// all of its blocks can ask for, in runs that end within a block and in odd numbers.
+struct Asking {
+    int rows = GENERATE(1, 5, 14, 32, 300);
+    int runs = GENERATE(1, 40);
+    Lines memory{};
+    ReadAhead ahead;
+
+    Asking() {
+        for (int i = 0; i < runs; ++i) ahead.add(memory.line(2 * i % 50), 13 * kCacheLine);
+    }
+    /// run(call, first panel, last panel) gives the same bits with and without.
+    template <class Run, class Call>
+    void check(const Run& run, Call call) const {
+        CAPTURE(rows, runs);
+        const auto product = [&](const LinesAhead& lines) {
+            std::vector<float> y(static_cast<std::size_t>(rows * kOutputs));
+            call.y = y.data();
+            call.y_stride = kOutputs;
+            call.rows = rows;
+            call.ahead = lines;
+            run(call, 0, 1);
+            run(call, 1, kPanels);
+            return y;
+        };
+        const std::vector<float> with = product(ahead.over(kPanels));
+        const std::vector<float> without = product({});
+        CHECK(std::memcmp(with.data(), without.data(), with.size() * sizeof(float)) == 0);
+    }
+};
+
+TEST_CASE_METHOD(Asking, "asking ahead changes no bit of a product", "[engine][kernels]") {
     constexpr int kColumns = 37;
-    constexpr int kPanels = 3;
-    std::vector<float> x(300 * kColumns);
-    std::vector<float> f32(kPanels * kPanelOutputs * kColumns);
+    std::vector<float> x(static_cast<std::size_t>(300 * kColumns));
+    std::vector<float> f32(static_cast<std::size_t>(kOutputs * kColumns));
     std::vector<Bf16> bf16(f32.size());
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 257) / 128 - 1;
     for (std::size_t i = 0; i < f32.size(); ++i) {
         f32[i] = static_cast<float>(i * 104729 % 509) / 256 - 1;
         bf16[i] = to_bf16(f32[i]);
     }
-    const Lines memory{};
-    // Fewer lines than columns, and more than all blocks can ask for; in runs that end within a block.
-    const int runs = GENERATE(1, 40);
-    const int rows = GENERATE(1, 5, 14, 32, 300);
-    CAPTURE(runs, rows);
-    ReadAhead ahead;
-    for (int i = 0; i < runs; ++i) ahead.add(memory.line(2 * i % 50), 13 * kCacheLine);
     for (const char* name : {"x86-64-v4", "x86-64-v3", "baseline"}) {
         const CpuKernels* set = cpu_kernels(name);
         if (set == nullptr) continue;
         CAPTURE(name);
-        const auto product = [&](auto run, const void* panels, const LinesAhead& lines) {
-            std::vector<float> y(static_cast<std::size_t>(rows * kPanels * kPanelOutputs));
-            const int outputs = kPanels * kPanelOutputs;
-            const GemmCall call{x.data(), kColumns, y.data(), outputs, rows, kColumns, panels, lines};
-            run(call, 0, 1);
-            run(call, 1, kPanels);
-            return y;
-        };
-        const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-            return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-        };
-        const LinesAhead lines = ahead.over(kPanels);
-        CHECK(same(product(set->gemm_f32, f32.data(), lines), product(set->gemm_f32, f32.data(), {})));
-        CHECK(same(product(set->gemm_bf16, bf16.data(), lines), product(set->gemm_bf16, bf16.data(), {})));
+        GemmCall call;
+        call.x = x.data();
+        call.x_stride = call.columns = kColumns;
+        call.panels = f32.data();
+        check(set->gemm_f32, call);
+        call.panels = bf16.data();
+        check(set->gemm_bf16, call);
+    }
+    if (const Bf16DotKernels* dots = bf16_dot_kernels()) {
+        const std::vector<Bf16> rounded(static_cast<std::size_t>(300 * bf16_row_elements(kColumns)), to_bf16(0.75F));
+        Bf16DotCall call;
+        call.x = rounded.data();
+        call.columns = kColumns;
+        call.panels = bf16.data();
+        check(dots->gemm, call);
+    }
+}
+
+TEST_CASE_METHOD(Asking, "asking ahead changes no bit of a quantised product", "[engine][kernels][quant]") {
+    constexpr int kGroups = 3;
+    const auto all = static_cast<std::size_t>(300 * kGroups);
+    std::vector<std::int8_t> codes(all * kQuantGroup);
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::int8_t>(i * 7919 % 255 - 127);
+    const std::vector<float> scales(all, 0.01F);
+    const std::vector<std::int32_t> sums(all, 5);
+    std::vector<std::uint8_t> panels(kPanels * kGroups * group_bytes(Quant::int8));  // of all forms the largest
+    for (std::size_t i = 0; i < panels.size(); ++i) panels[i] = static_cast<std::uint8_t>(i * 104729 % 59);
+    for (const char* name : {"avx512-vnni", "avx-vnni", "x86-64-v3", "baseline"}) {
+        const QuantKernels* set = quant_kernels(name);
+        if (set == nullptr) continue;
+        for (const Quant quant : {Quant::int8, Quant::int4, Quant::int4_min}) {
+            CAPTURE(name, static_cast<int>(quant));
+            QuantGemmCall call;
+            call.codes = codes.data();
+            call.scales = scales.data();
+            call.sums = sums.data();
+            call.groups = kGroups;
+            call.panels = panels.data();
+            check(set->gemm(quant), call);
+        }
     }
 }
 
