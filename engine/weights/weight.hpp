@@ -91,7 +91,7 @@ public:
 
     /// x: [n, columns] float32 -> [n, outputs()] float32. Differentiable in x with layout `rows`. `out`: where packed
     /// weights write the result, contiguous; without, and with layout `rows`, it is a new tensor. `ahead`: what is read
-    /// next; the product over packed weights asks for it meanwhile.
+    /// next; a product of many rows over packed weights asks for it meanwhile.
     torch::Tensor matmul(const torch::Tensor& x, torch::Tensor out = {}, const ReadAhead* ahead = nullptr) const;
     /// The same over packed parts of equal rows, which then calls finish(first, last) once columns [first, last) of
     /// each part's outputs are made, on the thread that made them: what is done to them finds them in its cache.
