@@ -154,7 +154,8 @@ int main(int argc, char** argv) {
     const int prefix = modules.empty() ? 0 : modules.front()->virtual_tokens();
     Batch with_modules = prompt > 0 ? batch : make_batch(rows, context + prefix, 1, vocab);
     if (!modules.empty()) put_modules(with_modules, slots, modules);
-    KvCache kv(model.shape(), static_cast<int>(with_modules.blocks.size()), dtype, torch::kCPU, torch_kernels);
+    KvCache kv(model.shape(), static_cast<int>(with_modules.blocks.size()), dtype, torch::kCPU, torch_kernels,
+               options["activations"] == "bf16");
 
     const c10::InferenceMode guard;
     Times base;

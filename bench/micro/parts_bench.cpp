@@ -7,6 +7,7 @@
 
 #include "bench/micro/limits.hpp"
 #include "engine/files/hash.hpp"
+#include "engine/kernels/bf16_dot.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/kv/block_size.hpp"
@@ -90,23 +91,27 @@ void attention(const bench::Limits& limits, int rounds, const char* kind, int se
     call.positions = positions.data();
     call.first_block = first_block.data();
     call.blocks = table.data();
-    const auto run = cpu_kernels().attend_bf16;
-    const double seconds = median_seconds(rounds, [&] {
-        const std::int64_t items = std::int64_t{total} * kKvHeads;
-        parallel_for(items, 1, [&](std::int64_t begin, std::int64_t end) {  // as KvCache does
-            std::vector<float> scratch(attention_scratch(context + rows, kHeadDim));
-            run(call, items - end, items - begin, scratch.data());
-        });
-    });
     const double operations = 4.0 * seen * kHeads * kHeadDim;  // scores and sums, a multiply-add each
     const double bytes = 2.0 * sequences * (context + rows) * kKvHeads * kHeadDim * sizeof(Bf16);
-    print({{"bench", "attention"},
-           {"kernels", cpu_kernels().name},
-           {"kind", kind},
-           {"sequences", sequences},
-           {"context", context},
-           {"rows", rows},
-           {"of_limit", bench::least_seconds(operations, limits.fma_gflops, bytes, limits.read_gb_per_s) / seconds}});
+    const auto measure = [&](const char* name, const std::string& what, double gops, auto run) {
+        const double seconds = median_seconds(rounds, [&] {
+            const std::int64_t items = std::int64_t{total} * kKvHeads;
+            parallel_for(items, 1, [&](std::int64_t begin, std::int64_t end) {  // as KvCache does
+                std::vector<float> scratch(attention_scratch(context + rows, kHeadDim));
+                run(call, items - end, items - begin, scratch.data());
+            });
+        });
+        print({{"bench", "attention"},
+               {"kernels", name},
+               {"kind", what},
+               {"sequences", sequences},
+               {"context", context},
+               {"rows", rows},
+               {"of_limit", bench::least_seconds(operations, gops, bytes, limits.read_gb_per_s) / seconds}});
+    };
+    measure(cpu_kernels().name, kind, limits.fma_gflops, cpu_kernels().attend_bf16);
+    if (const Bf16DotKernels* dots = bf16_dot_kernels())
+        measure(dots->name, std::string(kind) + ", bf16 activations", limits.bf16_dot_gops, dots->attend);
 }
 
 void sampling(const bench::Limits& limits, int rounds, const char* kind, const SamplingParams& params) {

@@ -1,5 +1,6 @@
-// Attention over the paged cache, and the writing of it. Included by cpu_kernels_impl.hpp only, within its unnamed
-// namespace.
+// Attention over the paged cache. Included within the unnamed namespace of a file that is compiled for one instruction
+// set, after exp_lanes.hpp and one of attention_f32.hpp and attention_bf16.hpp, which say how queries and weights are
+// held and multiplied.
 
 // Scores and sums of values are made for a tile at a time: some rows of one prompt (or one row) times query heads of
 // one group, which all read the same keys and values, against several vectors of those side by side. Each score is one
@@ -25,7 +26,7 @@ struct Tile {
     int first_block;  // that its first row sees
     int blocks;       // up to the one that its last row ends in
     float* scores;    // [queries][blocks][lanes], queries: rows times heads
-    float* q;         // [head_dim][queries]
+    float* q;         // [head_dim][queries], as put_query() writes it
 
     int position(int tile_row) const { return call.positions[row] + tile_row; }
     /// The first position that a row sees.
@@ -89,18 +90,8 @@ inline void score_blocks(const Tile& tile, int block, Floats (&highest)[Rows * G
                 prefetch_two(values[c] + static_cast<std::ptrdiff_t>(d) * kLanes);
             }
         }
-#pragma GCC unroll 2
-        for (int e = d; e < d + 2; ++e, q += kQueries) {
-            Floats k[Blocks];
-#pragma GCC unroll 8
-            for (int c = 0; c < Blocks; ++c) k[c] = load(keys[c] + static_cast<std::ptrdiff_t>(e) * kLanes);
-#pragma GCC unroll 8
-            for (int i = 0; i < kQueries; ++i) {
-                const Floats query = splat(q[i]);
-#pragma GCC unroll 8
-                for (int c = 0; c < Blocks; ++c) acc[i][c] += k[c] * query;
-            }
-        }
+        add_two_dimensions(keys, d, q, acc);
+        q += kQueryPair * kQueries;
     }
     const Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #pragma GCC unroll 8
@@ -136,38 +127,10 @@ inline float soften(const Tile& tile, int query, Floats highest) {
         float* at = tile.scores_of(query, b);
         const Floats score = load(at);
         const Floats weight = score > hidden ? exp_lanes(score - top) : Floats{};
-        store(at, weight);
+        put_weights(at, weight);
         sum += weight;
     }
     return 1.0F / sum_lanes(sum);
-}
-
-/// Adds one position's value to the sums of rows [FirstRow, Rows).
-template <int FirstRow, int Rows, int Group, int Chunks, class Element>
-inline void add_value(const Element* value, const float* weight, std::ptrdiff_t query_stride,
-                      Floats (&acc)[Rows * Group][Chunks]) {
-    Floats v[Chunks];
-#pragma GCC unroll 8
-    for (int c = 0; c < Chunks; ++c) v[c] = load(value + c * kLanes);
-#pragma GCC unroll 8
-    for (int i = FirstRow * Group; i < Rows * Group; ++i) {
-        const Floats w = splat(weight[i * query_stride]);
-#pragma GCC unroll 8
-        for (int c = 0; c < Chunks; ++c) acc[i][c] += v[c] * w;
-    }
-}
-
-/// The positions of one block that only rows from FirstRow on see: (the previous row's last, the row's last].
-template <int FirstRow, int Rows, int Group, int Chunks, class Element>
-inline void add_later_values(const Element* values, int value_dim, const float* weights, std::ptrdiff_t query_stride,
-                             int last, Floats (&acc)[Rows * Group][Chunks]) {
-    if constexpr (FirstRow < Rows) {
-        const int own = last + FirstRow;  // the position, within the block, of row FirstRow
-        if (own >= 0 && own < kBlockTokens)
-            add_value<FirstRow, Rows, Group, Chunks>(values + static_cast<std::ptrdiff_t>(own) * value_dim,
-                                                     weights + own, query_stride, acc);
-        add_later_values<FirstRow + 1, Rows, Group, Chunks>(values, value_dim, weights, query_stride, last, acc);
-    }
 }
 
 /// Dimensions [d, d + Chunks * kLanes) of the weighted sums of values.
@@ -188,12 +151,7 @@ inline void sum_chunks(const Tile& tile, const float* inverse, int d) {
         // Positions beyond a row were never written in its sequence, or by rows after it; their block may hold
         // another's leftovers, even infinities, which a zero weight would turn into NaN.
         const int last = tile.position(0) - b * kBlockTokens;
-        const int shared = last < kLanes - 1 ? last : kLanes - 1;
-        for (int j = 0; j <= shared; ++j)
-            add_value<0, Rows, Group, Chunks>(values + static_cast<std::ptrdiff_t>(j) * call.value_dim, weights + j,
-                                              query_stride, acc);
-        if constexpr (Rows > 1)
-            add_later_values<1, Rows, Group, Chunks>(values, call.value_dim, weights, query_stride, last, acc);
+        add_block<Rows, Group, Chunks>(values, call.value_dim, weights, query_stride, last, acc);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kQueries; ++i) {
@@ -228,7 +186,7 @@ void attend_tile(const AttentionCall& call, std::int64_t row, int kv_head, int f
     for (int i = 0; i < kQueries; ++i) {
         const float* q = call.q + (row + i / Group) * call.q_stride +
                          static_cast<std::ptrdiff_t>(first_head + i % Group) * call.head_dim;
-        for (int d = 0; d < call.head_dim; ++d) tile.q[d * kQueries + i] = q[d];
+        for (int d = 0; d < call.head_dim; ++d) put_query(tile.q, kQueries, i, d, q[d]);
     }
     Floats highest[kQueries];
     for (Floats& one : highest) one = splat(kHidden);
@@ -285,38 +243,5 @@ void attend(const AttentionCall& call, std::int64_t begin, std::int64_t end, flo
                 if (rows == 8) attend_rows<8, Element>(call, row, kv_head, scratch);
         }
         item += std::int64_t{rows} * call.kv_heads;
-    }
-}
-
-inline void put(float* to, float value) { *to = value; }
-
-inline void put(Bf16* to, float value) {
-    std::uint32_t word;
-    __builtin_memcpy(&word, &value, sizeof word);
-    if ((word & 0x7fffffffU) > 0x7f800000U) {
-        to->bits = static_cast<std::uint16_t>((word >> 16) | 0x40U);
-        return;
-    }
-    to->bits = static_cast<std::uint16_t>((word + 0x7fffU + ((word >> 16) & 1U)) >> 16);
-}
-
-template <class Element>
-void kv_write(const KvWriteCall& call, std::int64_t begin, std::int64_t end) {
-    const std::ptrdiff_t key_block = static_cast<std::ptrdiff_t>(call.head_dim) * kBlockTokens;
-    const std::ptrdiff_t value_block = static_cast<std::ptrdiff_t>(call.value_dim) * kBlockTokens;
-    for (std::int64_t row = begin; row < end; ++row) {
-        const int position = call.positions[row];
-        const std::int32_t block = call.blocks[call.first_block[row] + position / kBlockTokens];
-        const int offset = position % kBlockTokens;
-        for (int head = 0; head < call.kv_heads; ++head) {
-            const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block) * call.kv_heads + head;
-            Element* keys = static_cast<Element*>(call.keys) + at * key_block + offset;
-            Element* values = static_cast<Element*>(call.values) + at * value_block +
-                              static_cast<std::ptrdiff_t>(offset) * call.value_dim;
-            const float* k = call.k + row * call.k_stride + static_cast<std::ptrdiff_t>(head) * call.head_dim;
-            const float* v = call.v + row * call.v_stride + static_cast<std::ptrdiff_t>(head) * call.head_dim;
-            for (int d = 0; d < call.head_dim; ++d) put(keys + static_cast<std::ptrdiff_t>(d) * kBlockTokens, k[d]);
-            for (int d = 0; d < call.head_dim; ++d) put(values + d, v[d]);
-        }
     }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/kernels/bf16.hpp"
+#include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kernels/lines_ahead.hpp"
 
 #include <cstddef>
@@ -41,6 +41,8 @@ struct Bf16DotKernels {
     void (*round_rows)(const Bf16RowsCall&, std::int64_t begin, std::int64_t end);
     /// Panels [begin, end).
     void (*gemm)(const Bf16DotCall&, std::int64_t begin, std::int64_t end);
+    /// CpuKernels::attend_bf16 with queries, and the softmax's weights, rounded to bfloat16.
+    void (*attend)(const AttentionCall&, std::int64_t begin, std::int64_t end, float* scratch);
 };
 
 /// Null where this machine has no such instructions, or may_use() does not allow them.

@@ -5,7 +5,7 @@
 
 #if defined(__AVX512BF16__)
 
-#include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kv/block_size.hpp"
 
 #include <immintrin.h>
 
@@ -13,11 +13,20 @@ namespace attune::bf16_dot_avx512 {
 
 namespace {
 
+#include "engine/kernels/lanes.hpp"
+
+#include "engine/kernels/exp_lanes.hpp"
 #include "engine/kernels/panel_share.hpp"
 #include "engine/kernels/row_blocks.hpp"
 
-constexpr int kLanes = 16;
-static_assert(kPanelOutputs == 2 * kLanes);
+static_assert(kPanelOutputs == 2 * kLanes && kBlockTokens == kLanes);
+
+// Rows per register block: two sums a row, two vectors of weights and one of a row's values fill the registers.
+#define ATTUNE_KERNEL_ROWS 14
+
+#include "engine/kernels/attention_bf16.hpp"
+
+#include "engine/kernels/attention_loops.hpp"
 
 // ---- activations
 
@@ -98,9 +107,6 @@ void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int c
 using GemmBlock = void (*)(const Bf16*, std::ptrdiff_t, const Bf16*, int, float*, std::ptrdiff_t, PanelShare&,
                            std::int64_t);
 
-// Two sums a row, two vectors of weights and one of a row's values fill the registers.
-constexpr int kRows = 14;
-
 template <int Rows>
 GemmBlock pick_block(int rows) {
     if constexpr (Rows == 0) {
@@ -112,7 +118,8 @@ GemmBlock pick_block(int rows) {
 
 void gemm(const Bf16DotCall& call, std::int64_t begin, std::int64_t end) {
     const std::ptrdiff_t x_stride = bf16_row_elements(call.columns);
-    const std::ptrdiff_t chunk = resident_rows(static_cast<std::ptrdiff_t>(sizeof(Bf16)) * x_stride, kRows);
+    const std::ptrdiff_t chunk =
+        resident_rows(static_cast<std::ptrdiff_t>(sizeof(Bf16)) * x_stride, ATTUNE_KERNEL_ROWS);
     const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.columns) * kPanelOutputs;
     for (std::ptrdiff_t first = 0; first < call.rows; first += chunk) {
         const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
@@ -120,10 +127,12 @@ void gemm(const Bf16DotCall& call, std::int64_t begin, std::int64_t end) {
             const Bf16* panel = static_cast<const Bf16*>(call.panels) + p * panel_size;
             PanelShare share(call.ahead, p);
             for (std::ptrdiff_t row = first; row < last;) {
-                const int rows = next_block(last - row, kRows);
-                const std::int64_t lines = first > 0 ? 0 : share.part((last - row + kRows - 1) / kRows);
-                pick_block<kRows>(rows)(call.x + row * x_stride, x_stride, panel, call.columns,
-                                        call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride, share, lines);
+                const int rows = next_block(last - row, ATTUNE_KERNEL_ROWS);
+                const std::int64_t lines =
+                    first > 0 ? 0 : share.part((last - row + ATTUNE_KERNEL_ROWS - 1) / ATTUNE_KERNEL_ROWS);
+                pick_block<ATTUNE_KERNEL_ROWS>(rows)(call.x + row * x_stride, x_stride, panel, call.columns,
+                                                     call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride,
+                                                     share, lines);
                 row += rows;
             }
         }
@@ -133,7 +142,7 @@ void gemm(const Bf16DotCall& call, std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 extern const Bf16DotKernels kKernels;
-const Bf16DotKernels kKernels{"avx512-bf16", round_rows, gemm};
+const Bf16DotKernels kKernels{"avx512-bf16", round_rows, gemm, attend<Bf16>};
 
 }  // namespace attune::bf16_dot_avx512
 

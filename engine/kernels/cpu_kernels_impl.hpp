@@ -15,31 +15,13 @@ namespace attune::ATTUNE_KERNEL_SET {
 namespace {
 
 #include "engine/kernels/lanes.hpp"
+
+#include "engine/kernels/exp_lanes.hpp"
 #include "engine/kernels/panel_share.hpp"
 #include "engine/kernels/row_blocks.hpp"
 
 static_assert(kBlockTokens == kLanes, "one vector holds the scores of one block");
 static_assert(kPanelOutputs == 2 * kLanes);
-
-/// exp within 2 ulp on [-87, 88]; inputs are clamped to it. Cephes' reduction and polynomial.
-inline Floats exp_lanes(Floats x) {
-    x = x < splat(-87.0F) ? splat(-87.0F) : x;
-    x = x > splat(88.0F) ? splat(88.0F) : x;
-    // Adding and taking away 1.5 * 2^23 rounds to the nearest integer.
-    const Floats magic = splat(12582912.0F);
-    const Floats n = (x * 1.44269504F + magic) - magic;
-    Floats r = x - n * 0.693359375F;
-    r = r - n * -2.12194440e-4F;
-    Floats p = splat(1.9875691500e-4F);
-    p = p * r + 1.3981999507e-3F;
-    p = p * r + 8.3334519073e-3F;
-    p = p * r + 4.1665795894e-2F;
-    p = p * r + 1.6666665459e-1F;
-    p = p * r + 5.0000001201e-1F;
-    p = p * (r * r) + r + 1.0F;
-    const Ints exponent = (__builtin_convertvector(n, Ints) + 127) << 23;
-    return p * (Floats)exponent;
-}
 
 // ---- matrix products
 
@@ -288,7 +270,10 @@ bool change_panel(const ChangeCall& call) {
     return true;
 }
 
+#include "engine/kernels/attention_f32.hpp"
+
 #include "engine/kernels/attention_loops.hpp"
+#include "engine/kernels/kv_write_loops.hpp"
 
 // ---- rows
 

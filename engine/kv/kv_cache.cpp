@@ -1,5 +1,6 @@
 #include "engine/kv/kv_cache.hpp"
 
+#include "engine/kernels/bf16_dot.hpp"
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kernels/worker_pool.hpp"
 #include "engine/kv/block_size.hpp"
@@ -24,8 +25,12 @@ torch::Tensor index_tensor(const std::vector<std::int64_t>& values, torch::Devic
 
 }  // namespace
 
-KvCache::KvCache(const ModelShape& shape, int blocks, torch::Dtype dtype, torch::Device device, bool torch_kernels)
-    : shape_(shape), blocks_(blocks), kernels_(device.is_cpu() && !torch_kernels) {
+KvCache::KvCache(const ModelShape& shape, int blocks, torch::Dtype dtype, torch::Device device, bool torch_kernels,
+                 bool bf16_activations)
+    : shape_(shape),
+      blocks_(blocks),
+      kernels_(device.is_cpu() && !torch_kernels),
+      dots_(bf16_activations && dtype == torch::kBFloat16 ? bf16_dot_kernels() : nullptr) {
     // Zeros: the values' padding is read by the kernels.
     for (int layer = 0; layer < shape_.layer_count(); ++layer) {
         keys_.push_back(
@@ -175,7 +180,7 @@ torch::Tensor KvCache::attend_kernel(int layer, const torch::Tensor& q, const Kv
     call.first_block = step.first_block.data();
     call.blocks = step.blocks.data();
     const bool bf16 = keys_[at].scalar_type() == torch::kBFloat16;
-    const auto run = bf16 ? cpu_kernels().attend_bf16 : cpu_kernels().attend_f32;
+    const auto run = dots_ != nullptr ? dots_->attend : bf16 ? cpu_kernels().attend_bf16 : cpu_kernels().attend_f32;
     const std::size_t scratch_size = attention_scratch(step.last_position, shape_.head_dim);
     // From the last row to the first: a prompt's later rows see more, and what is handed out last should be small.
     const std::int64_t items = q.size(0) * shape_.kv_heads;

@@ -13,6 +13,8 @@
 
 namespace attune {
 
+struct Bf16DotKernels;
+
 /// Where a step's rows lie in the cache: worked out once per forward pass, used by every layer.
 struct KvStep {
     std::vector<std::int32_t> positions;    // [rows]
@@ -35,8 +37,10 @@ struct KvStep {
 /// scales; who owns which block is decided by BlockPool, which knows only numbers.
 class KvCache {
 public:
-    /// `torch_kernels`: the libtorch path even on the CPU.
-    KvCache(const ModelShape& shape, int blocks, torch::Dtype dtype, torch::Device device, bool torch_kernels = false);
+    /// `torch_kernels`: the libtorch path even on the CPU. `bf16_activations`: a bfloat16 cache is multiplied with
+    /// rounded queries and weights, by bf16_dot_kernels().
+    KvCache(const ModelShape& shape, int blocks, torch::Dtype dtype, torch::Device device, bool torch_kernels = false,
+            bool bf16_activations = false);
 
     static std::uint64_t bytes_per_block(const ModelShape& shape, torch::Dtype dtype);
 
@@ -72,6 +76,7 @@ private:
     ModelShape shape_;
     int blocks_;
     bool kernels_;
+    const Bf16DotKernels* dots_;  // null: queries and weights stay float32
     // Keys lie dimension by dimension, so that the scores of a block's 16 positions are one vector.
     std::vector<torch::Tensor> keys_;    // per layer [blocks, kv_heads, head_dim, kBlockTokens]
     std::vector<torch::Tensor> values_;  // per layer [blocks, kv_heads, kBlockTokens, head_dim rounded up to 16]

@@ -26,7 +26,7 @@ ModelOptions options_with(bool bf16_activations, torch::Dtype dtype = torch::kBF
     return options;
 }
 
-/// A model with a float32 cache, so that nothing but weights and the products' input is rounded.
+/// A model with a bfloat16 cache, as it is served.
 struct House {
     std::unique_ptr<Model> model;
     std::unique_ptr<ModuleSlots> slots;
@@ -39,7 +39,8 @@ struct House {
         model = std::move(*loaded);
         slots = std::make_unique<ModuleSlots>(model->shape(), ModuleSlots::Options{1 << 16, torch::kFloat32, 64},
                                               torch::kCPU);
-        kv = std::make_unique<KvCache>(model->shape(), kBlocks, torch::kFloat32, torch::kCPU);
+        kv = std::make_unique<KvCache>(model->shape(), kBlocks, options.dtype, torch::kCPU, false,
+                                       options.bf16_activations);
     }
     torch::Tensor run(const std::vector<std::pair<TestSequence*, int>>& wanted) {
         const c10::InferenceMode guard;

@@ -4,6 +4,7 @@
 
 #include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kernels/instruction_set.hpp"
+#include "engine/model/kernel_values.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -13,24 +14,12 @@
 #include <catch2/catch.hpp>
 
 using namespace attune;
+using attune::testing::Values;
 
 namespace {
 
 constexpr int kPanels = 3;
 constexpr int kOutputs = kPanels * kPanelOutputs;
-
-/// Deterministic, in [-1, 1).
-class Values {
-public:
-    explicit Values(std::uint32_t seed) : state_(seed) {}
-    float next() {
-        state_ = state_ * 1664525U + 1013904223U;
-        return static_cast<float>(state_ >> 8) / 8388608.0F - 1.0F;
-    }
-
-private:
-    std::uint32_t state_;
-};
 
 struct Product {
     int columns;

@@ -1,6 +1,6 @@
 #include "engine/kernels/cpu_kernels.hpp"
 
-#include "engine/kv/block_size.hpp"
+#include "engine/model/kernel_values.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,34 +11,10 @@
 #include <catch2/catch.hpp>
 
 using namespace attune;
+using attune::testing::kernel_sets;
+using attune::testing::Values;
 
 namespace {
-
-/// Deterministic values in [-1, 1).
-class Values {
-public:
-    explicit Values(std::uint32_t seed) : state_(seed) {}
-    float next() {
-        state_ = state_ * 1664525U + 1013904223U;
-        return static_cast<float>(state_ >> 8) / 8388608.0F - 1.0F;
-    }
-    std::vector<float> many(std::size_t count) {
-        std::vector<float> out(count);
-        for (float& value : out) value = next();
-        return out;
-    }
-
-private:
-    std::uint32_t state_;
-};
-
-std::vector<const CpuKernels*> sets() {
-    std::vector<const CpuKernels*> out;
-    for (const char* name : {"x86-64-v4", "x86-64-v3", "baseline"}) {
-        if (const CpuKernels* set = cpu_kernels(name)) out.push_back(set);
-    }
-    return out;
-}
 
 /// w: [outputs, columns] into panels.
 template <class Element>
@@ -66,7 +42,7 @@ std::vector<Element> pack(const std::vector<float>& w, int outputs, int columns)
 TEST_CASE("each instruction set multiplies as arithmetic says, for any number of rows", "[engine][kernels]") {
     constexpr int kOutputs = 64;
     constexpr int kColumns = 37;
-    for (const CpuKernels* set : sets()) {
+    for (const CpuKernels* set : kernel_sets()) {
         CAPTURE(set->name);
         for (int rows = 1; rows <= 31; ++rows) {
             CAPTURE(rows);
@@ -106,7 +82,7 @@ TEST_CASE("a product's row has the same bits whatever rows stand beside it", "[e
     Values values(5);
     const auto x = values.many(512 * kColumns);
     const auto panel = values.many(kColumns * kPanelOutputs);
-    for (const CpuKernels* set : sets()) {
+    for (const CpuKernels* set : kernel_sets()) {
         CAPTURE(set->name);
         std::vector<float> many(512 * kPanelOutputs);
         set->gemm_f32({x.data(), kColumns, many.data(), kPanelOutputs, 512, kColumns, panel.data()}, 0, 1);
@@ -119,108 +95,6 @@ TEST_CASE("a product's row has the same bits whatever rows stand beside it", "[e
     }
 }
 
-TEST_CASE("attention over blocks is the softmax sum, with windows, shared heads and odd head sizes",
-          "[engine][kernels][kv]") {
-    constexpr int kBlocks = 4;
-    const int head_dim = GENERATE(16, 20, 64);
-    const int group = GENERATE(1, 2, 3, 4, 5);
-    const int window = GENERATE(0, 7, 16);
-    CAPTURE(head_dim, group, window);
-    const int kv_heads = 2;
-    const int heads = kv_heads * group;
-    const int value_dim = (head_dim + 15) / 16 * 16;
-    const int context = 45;
-    Values values(9);
-    const auto k = values.many(static_cast<std::size_t>(context * kv_heads * head_dim));
-    const auto v = values.many(static_cast<std::size_t>(context * kv_heads * head_dim));
-    const auto q = values.many(static_cast<std::size_t>(context * heads * head_dim));
-    std::vector<std::int32_t> positions;
-    for (int p = 0; p < context; ++p) positions.push_back(p);
-    const std::vector<std::int32_t> first_block(static_cast<std::size_t>(context), 1);
-    const std::vector<std::int32_t> table{-1, 2, 0, 3};
-
-    for (const CpuKernels* set : sets()) {
-        CAPTURE(set->name);
-        // NaN where nothing was written: it must not be seen.
-        std::vector<float> keys(static_cast<std::size_t>(kBlocks * kv_heads * head_dim * kBlockTokens), NAN);
-        std::vector<float> cached(static_cast<std::size_t>(kBlocks * kv_heads * value_dim * kBlockTokens), NAN);
-        KvWriteCall write;
-        write.k = k.data();
-        write.v = v.data();
-        write.k_stride = write.v_stride = kv_heads * head_dim;
-        write.kv_heads = kv_heads;
-        write.head_dim = head_dim;
-        write.value_dim = value_dim;
-        write.keys = keys.data();
-        write.values = cached.data();
-        write.positions = positions.data();
-        write.first_block = first_block.data();
-        write.blocks = table.data();
-        set->kv_write_f32(write, 0, context);
-
-        std::vector<float> out(q.size(), NAN);
-        AttentionCall call;
-        call.q = q.data();
-        call.q_stride = call.out_stride = heads * head_dim;
-        call.out = out.data();
-        call.heads = heads;
-        call.kv_heads = kv_heads;
-        call.head_dim = head_dim;
-        call.value_dim = value_dim;
-        call.scale = 0.25F;
-        call.window = window;
-        call.keys = keys.data();
-        call.values = cached.data();
-        call.positions = positions.data();
-        call.first_block = first_block.data();
-        call.blocks = table.data();
-        std::vector<float> scratch(attention_scratch(context - 1, head_dim));
-        set->attend_f32(call, 0, static_cast<std::int64_t>(context) * kv_heads, scratch.data());
-
-        // A row alone, before those after it were written, gives the bits it has among them.
-        std::vector<float> alone(q.size(), NAN);
-        AttentionCall single = call;
-        single.out = alone.data();
-        std::fill(keys.begin(), keys.end(), NAN);
-        std::fill(cached.begin(), cached.end(), NAN);
-        for (int row = 0; row < context; ++row) {
-            set->kv_write_f32(write, row, row + 1);
-            for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
-                const std::int64_t item = static_cast<std::int64_t>(row) * kv_heads + kv_head;
-                set->attend_f32(single, item, item + 1, scratch.data());
-            }
-        }
-        CHECK(std::memcmp(alone.data(), out.data(), out.size() * sizeof(float)) == 0);
-
-        double worst = 0;
-        for (int row = 0; row < context; ++row) {
-            for (int head = 0; head < heads; ++head) {
-                const int kv_head = head / group;
-                const int from = window > 0 ? std::max(0, row - window + 1) : 0;
-                std::vector<double> weights;
-                double sum = 0;
-                for (int p = from; p <= row; ++p) {
-                    double score = 0;
-                    for (int d = 0; d < head_dim; ++d)
-                        score += static_cast<double>(q[static_cast<std::size_t>((row * heads + head) * head_dim + d)]) *
-                                 k[static_cast<std::size_t>((p * kv_heads + kv_head) * head_dim + d)];
-                    weights.push_back(std::exp(score * 0.25));
-                    sum += weights.back();
-                }
-                for (int d = 0; d < head_dim; ++d) {
-                    double expected = 0;
-                    for (int p = from; p <= row; ++p)
-                        expected += weights[static_cast<std::size_t>(p - from)] / sum *
-                                    v[static_cast<std::size_t>((p * kv_heads + kv_head) * head_dim + d)];
-                    const float got = out[static_cast<std::size_t>((row * heads + head) * head_dim + d)];
-                    worst = std::isnan(got) ? INFINITY : std::max(worst, std::fabs(got - expected));
-                }
-            }
-        }
-        CHECK(worst < 2e-6);
-    }
-}
-
 TEST_CASE("rows' small mathematics: norm with its addition, rotation, silu", "[engine][kernels]") {
     const int n = GENERATE(8, 16, 20, 64);
     CAPTURE(n);
@@ -229,7 +103,7 @@ TEST_CASE("rows' small mathematics: norm with its addition, rotation, silu", "[e
     const auto x = values.many(size);
     const auto delta = values.many(size);
     const auto weight = values.many(size);
-    for (const CpuKernels* set : sets()) {
+    for (const CpuKernels* set : kernel_sets()) {
         CAPTURE(set->name);
         std::vector<float> sum = x;
         std::vector<float> out(size);
@@ -261,7 +135,7 @@ TEST_CASE("rows' small mathematics: norm with its addition, rotation, silu", "[e
 TEST_CASE("silu of large and small gates stays finite and right", "[engine][kernels]") {
     std::vector<float> gate{-200, -90, -30, -1, 0, 1, 30, 90, 200, 1e-30F, -1e-30F, 3.5F, -3.5F, 10, -10, 0.5F};
     const std::vector<float> up(16, 2.0F);
-    for (const CpuKernels* set : sets()) {
+    for (const CpuKernels* set : kernel_sets()) {
         std::vector<float> out(16);
         set->silu_mul(gate.data(), up.data(), 16, out.data());
         for (std::size_t i = 0; i < 16; ++i) {
@@ -272,7 +146,7 @@ TEST_CASE("silu of large and small gates stays finite and right", "[engine][kern
 }
 
 TEST_CASE("bfloat16 rows turned into panels keep every bit, whatever is missing at the edges", "[engine][kernels]") {
-    for (const CpuKernels* set : sets()) {
+    for (const CpuKernels* set : kernel_sets()) {
         for (const int columns : {1, 15, 16, 48, 53}) {
             for (const int count : {1, 16, 17, 31, 32}) {
                 CAPTURE(set->name, columns, count);
@@ -323,7 +197,7 @@ TEST_CASE("a panel is changed in place in every set as in float64, rounded once"
     const auto columns = values.many(kColumns);
     const auto check = [&](auto element, auto member, double tolerance) {
         using Element = decltype(element);
-        for (const CpuKernels* set : sets()) {
+        for (const CpuKernels* set : kernel_sets()) {
             INFO(set->name);
             std::vector<Element> panel = pack<Element>(w, kPanelOutputs, kColumns);
             const std::vector<Element> before = panel;

@@ -1,6 +1,7 @@
 #include "engine/kernels/quant_kernels.hpp"
 
 #include "engine/files/half.hpp"
+#include "engine/model/kernel_values.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include <catch2/catch.hpp>
 
 using namespace attune;
+using attune::testing::Values;
 
 namespace {
 
@@ -24,20 +26,6 @@ std::vector<const QuantKernels*> sets() {
     }
     return out;
 }
-
-/// Deterministic; next() is in [-1, 1).
-class Values {
-public:
-    explicit Values(std::uint32_t seed) : state_(seed) {}
-    std::uint32_t bits() {
-        state_ = state_ * 1664525U + 1013904223U;
-        return state_ >> 8;
-    }
-    float next() { return static_cast<float>(bits()) / 8388608.0F - 1.0F; }
-
-private:
-    std::uint32_t state_;
-};
 
 struct PackedWeight {
     std::vector<std::uint8_t> panels;

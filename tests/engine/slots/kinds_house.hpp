@@ -42,7 +42,8 @@ public:
         model = std::move(*loaded);
         slots =
             std::make_unique<ModuleSlots>(model->shape(), options_of(slot_dtype, torch_kernels, 64 << 20), torch::kCPU);
-        kv = std::make_unique<KvCache>(model->shape(), kBlocks, base_dtype, torch::kCPU, torch_kernels);
+        kv = std::make_unique<KvCache>(model->shape(), kBlocks, base_dtype, torch::kCPU, torch_kernels,
+                                       bf16_activations);
     }
 
     SlotId install(const ModulePtr& module) {
