@@ -151,6 +151,8 @@ int main(int argc, char** argv) {
         slot_bytes += ModuleSlots::bytes_needed(*modules.back(), torch::kBFloat16);
     }
     ModuleSlots slots(model.shape(), {slot_bytes, torch::kBFloat16, 64}, torch::kCPU);
+    // Of their own for steps without modules: slots keep the plan of the step before, as a server's steps find it.
+    const ModuleSlots none(model.shape(), {1 << 20, torch::kBFloat16, 64}, torch::kCPU);
     const int prefix = modules.empty() ? 0 : modules.front()->virtual_tokens();
     Batch with_modules = prompt > 0 ? batch : make_batch(rows, context + prefix, 1, vocab);
     if (!modules.empty()) put_modules(with_modules, slots, modules);
@@ -166,7 +168,7 @@ int main(int argc, char** argv) {
             if (options["profile"] == "1" && i > 0) model.set_profile(&times->profile);
             const auto begin = Clock::now();
             const std::clock_t used = std::clock();
-            step(model, times == &base ? batch : with_modules, kv, slots);
+            step(model, times == &base ? batch : with_modules, kv, times == &base ? none : slots);
             // The first step touches fresh memory.
             if (i == 0) continue;
             times->wall.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
