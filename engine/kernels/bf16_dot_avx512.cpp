@@ -56,9 +56,30 @@ inline void pair_columns(__m512i first, __m512i second, __m512bh& low, __m512bh&
 }
 
 /// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
+/// Where a block of rows asks for weights, and how many bytes further with each pair of columns.
+struct Asking {
+    const char* at;
+    std::ptrdiff_t step;
+};
+
+constexpr std::ptrdiff_t kPairBytes = 2 * kPanelOutputs * static_cast<std::ptrdiff_t>(sizeof(Bf16));
+// Two panels have to stay in the second-level cache.
+constexpr std::ptrdiff_t kMostSharedBytes = 160 << 10;
+
+/// One block alone is too fast for the memory to bring a panel, while the others that go through it ask for nothing: so
+/// each of them asks for its part of the next panel. The first panel, which nobody has asked for, is its first block's.
+inline Asking asking(const Bf16* panel, std::ptrdiff_t bytes, bool is_first, std::ptrdiff_t block,
+                     std::ptrdiff_t blocks) {
+    const char* own = reinterpret_cast<const char*>(panel);
+    const std::ptrdiff_t parts = is_first ? blocks - 1 : blocks;
+    const std::ptrdiff_t part = is_first ? block - 1 : block;
+    if (blocks == 1 || part < 0 || bytes > kMostSharedBytes) return {own + kPrefetchBytes, kPairBytes};
+    return {own + bytes + part * (bytes / parts), kPairBytes / parts};
+}
+
 template <int Rows>
 void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int columns, float* y,
-                std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines) {
+                std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines, Asking ahead) {
     __m512 low[Rows];
     __m512 high[Rows];
 #pragma GCC unroll 16
@@ -78,9 +99,9 @@ void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int c
     };
     int k = 0;
     const auto add_pair = [&]() __attribute__((always_inline)) {
-        const char* ahead = reinterpret_cast<const char*>(panel) + kPrefetchBytes;
-        __builtin_prefetch(ahead);
-        __builtin_prefetch(ahead + kCacheLine);
+        __builtin_prefetch(ahead.at);
+        __builtin_prefetch(ahead.at + kCacheLine);
+        ahead.at += ahead.step;
         add(k, _mm512_loadu_si512(panel), _mm512_loadu_si512(panel + kPanelOutputs));
         k += 2;
         panel += 2 * kPanelOutputs;
@@ -105,7 +126,7 @@ void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int c
 }
 
 using GemmBlock = void (*)(const Bf16*, std::ptrdiff_t, const Bf16*, int, float*, std::ptrdiff_t, PanelShare&,
-                           std::int64_t);
+                           std::int64_t, Asking);
 
 template <int Rows>
 GemmBlock pick_block(int rows) {
@@ -126,13 +147,15 @@ void gemm(const Bf16DotCall& call, std::int64_t begin, std::int64_t end) {
         for (std::int64_t p = begin; p < end; ++p) {
             const Bf16* panel = static_cast<const Bf16*>(call.panels) + p * panel_size;
             PanelShare share(call.ahead, p);
-            for (std::ptrdiff_t row = first; row < last;) {
+            const std::ptrdiff_t blocks = (last - first + ATTUNE_KERNEL_ROWS - 1) / ATTUNE_KERNEL_ROWS;
+            std::ptrdiff_t row = first;
+            for (std::ptrdiff_t block = 0; block < blocks; ++block) {
                 const int rows = next_block(last - row, ATTUNE_KERNEL_ROWS);
-                const std::int64_t lines =
-                    first > 0 ? 0 : share.part((last - row + ATTUNE_KERNEL_ROWS - 1) / ATTUNE_KERNEL_ROWS);
-                pick_block<ATTUNE_KERNEL_ROWS>(rows)(call.x + row * x_stride, x_stride, panel, call.columns,
-                                                     call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride,
-                                                     share, lines);
+                const std::int64_t lines = first > 0 ? 0 : share.part(blocks - block);
+                pick_block<ATTUNE_KERNEL_ROWS>(rows)(
+                    call.x + row * x_stride, x_stride, panel, call.columns,
+                    call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride, share, lines,
+                    asking(panel, panel_size * static_cast<std::ptrdiff_t>(sizeof(Bf16)), p == begin, block, blocks));
                 row += rows;
             }
         }
