@@ -1,4 +1,5 @@
 #include "actors/house.hpp"
+#include "actors/messages.hpp"
 #include "support/fake_engine.hpp"
 #include "support/fake_tokenizer.hpp"
 
@@ -147,4 +148,9 @@ TEST_CASE("reloading takes new rules and keeps the last good ones when the file 
     file = RouteFile{};
     house.reload();
     CHECK(rule() == "default");
+}
+
+TEST_CASE("scheduled actors wait for messages and poll for nothing", "[actors]") {
+    const HouseConfig config;
+    CHECK(caf::get_or(config, "scheduler.policy", caf::atom("stealing")) == caf::atom("sharing"));
 }
