@@ -36,6 +36,7 @@ struct EngineLayout {
     torch::Dtype slot_dtype = torch::kFloat32;
     int kv_blocks = 0;
     bool torch_kernels = false;  ///< the libtorch reference path everywhere (model.kernels = torch)
+    bool bf16_activations = false;
     ApplyWish apply = ApplyWish::batched;
 };
 

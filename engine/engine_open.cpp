@@ -114,6 +114,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
     const torch::Dtype dtype = form->first;
     if (options.activations != "f32" && options.activations != "bf16")
         return unknown_word("model.activations", options.activations, "f32 or bf16");
+    const bool bf16_activations = options.activations == "bf16";
     const auto slot_dtype = parse_slot_dtype(options.slot_dtype);
     if (!slot_dtype) return slot_dtype.error();
 
@@ -128,7 +129,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
                                             .dtype = dtype,
                                             .torch_kernels = torch_kernels,
                                             .bits = form->second,
-                                            .bf16_activations = options.activations == "bf16"});
+                                            .bf16_activations = bf16_activations});
     if (!model) return model.error();
     const bool quantised = (*model)->is_quantised();
     if (quantised && *apply == ApplyWish::merged)
@@ -142,6 +143,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, std::
                         .slot_dtype = *slot_dtype,
                         .kv_blocks = 0,
                         .torch_kernels = torch_kernels,
+                        .bf16_activations = bf16_activations,
                         // What auto may always choose.
                         .apply = quantised ? ApplyWish::batched : *apply};
     const ModelShape& shape = (*model)->shape();
@@ -164,8 +166,7 @@ EngineImpl::EngineImpl(std::unique_ptr<Model> model, const EngineOptions& option
       model_(std::move(model)),
       shape_(model_->shape()),
       tokenizer_(std::move(tokenizer)),
-      kv_(shape_, layout.kv_blocks, layout.kv_dtype, layout.device, layout.torch_kernels,
-          options.activations == "bf16"),
+      kv_(shape_, layout.kv_blocks, layout.kv_dtype, layout.device, layout.torch_kernels, layout.bf16_activations),
       slots_(shape_,
              {.device_bytes = options.module_bytes,
               .dtype = layout.slot_dtype,

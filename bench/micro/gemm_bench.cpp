@@ -1,8 +1,7 @@
 // Matrix products of a base's projections, as a step makes them: attune's resident weights beside libtorch's GEMM and
 // beside what the machine allows, all measured in this run.
-//   gemm_bench [--size smollm2|1b] [--dtypes bf16,bf16_dot,f32,int8,int4,int4_min] [--rows 1,4,8,32,128,512] [--threads
-//   2]
-//   [--rounds 5]
+//   gemm_bench [--size smollm2|1b] [--dtypes bf16,bf16_dot,f32,int8,int4,int4_min] [--rows 1,4,8,32,128,512]
+//   [--threads 2] [--rounds 5]
 // Prints the limits and then one JSON line per product: operations per second, the share of the limit (the slower of
 // multiply-adds and of reading the weight once), and the ratio to libtorch with the same weight dtype, of quantised
 // weights and of bf16_dot (bfloat16 weights and activations) to our own bfloat16. Each product goes over enough copies

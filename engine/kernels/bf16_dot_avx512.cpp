@@ -55,7 +55,6 @@ inline void pair_columns(__m512i first, __m512i second, __m512bh& low, __m512bh&
     high = (__m512bh)_mm512_mask_mov_epi16(_mm512_srli_epi32(first, 16), kUpperHalves, second);
 }
 
-/// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
 /// Where a block of rows asks for weights, and how many bytes further with each pair of columns.
 struct Asking {
     const char* at;
@@ -68,18 +67,18 @@ constexpr std::ptrdiff_t kMostSharedBytes = 160 << 10;
 
 /// One block alone is too fast for the memory to bring a panel, while the others that go through it ask for nothing: so
 /// each of them asks for its part of the next panel. The first panel, which nobody has asked for, is its first block's.
-inline Asking asking(const Bf16* panel, std::ptrdiff_t bytes, bool is_first, std::ptrdiff_t block,
-                     std::ptrdiff_t blocks) {
+inline Asking asking(const Bf16* panel, std::ptrdiff_t bytes, bool is_first, const RowBlock& block) {
     const char* own = reinterpret_cast<const char*>(panel);
-    const std::ptrdiff_t parts = is_first ? blocks - 1 : blocks;
-    const std::ptrdiff_t part = is_first ? block - 1 : block;
-    if (blocks == 1 || part < 0 || bytes > kMostSharedBytes) return {own + kPrefetchBytes, kPairBytes};
+    const std::ptrdiff_t parts = is_first ? block.count - 1 : block.count;
+    const std::ptrdiff_t part = is_first ? block.index - 1 : block.index;
+    if (block.count == 1 || part < 0 || bytes > kMostSharedBytes) return {own + kPrefetchBytes, kPairBytes};
     return {own + bytes + part * (bytes / parts), kPairBytes / parts};
 }
 
+/// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
 template <int Rows>
-void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int columns, float* y,
-                std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines, Asking ahead) {
+[[gnu::noinline]] void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int columns, float* y,
+                                  std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines, Asking ahead) {
     __m512 low[Rows];
     __m512 high[Rows];
 #pragma GCC unroll 16
@@ -107,10 +106,10 @@ void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int c
         panel += 2 * kPanelOutputs;
     };
     const int pairs_end = columns - columns % 2;
-    for (const int asking = lines < pairs_end ? static_cast<int>(lines) : pairs_end; k < asking;) {
+    for (const int sharing = lines < pairs_end ? static_cast<int>(lines) : pairs_end; k < sharing;) {
         const char* aside = nullptr;
         // A pair asks for two lines; where they lie together in an odd number the last one is none of ours.
-        for (const int end = k + share.take(asking - k, aside); k < end; aside += 2 * kCacheLine) {
+        for (const int end = k + share.take(sharing - k, aside); k < end; aside += 2 * kCacheLine) {
             __builtin_prefetch(aside, 0, 2);
             __builtin_prefetch(aside + kCacheLine, 0, 2);
             add_pair();
@@ -125,41 +124,18 @@ void gemm_block(const Bf16* x, std::ptrdiff_t x_stride, const Bf16* panel, int c
     }
 }
 
-using GemmBlock = void (*)(const Bf16*, std::ptrdiff_t, const Bf16*, int, float*, std::ptrdiff_t, PanelShare&,
-                           std::int64_t, Asking);
-
-template <int Rows>
-GemmBlock pick_block(int rows) {
-    if constexpr (Rows == 0) {
-        return nullptr;
-    } else {
-        return rows == Rows ? &gemm_block<Rows> : pick_block<Rows - 1>(rows);
-    }
-}
-
 void gemm(const Bf16DotCall& call, std::int64_t begin, std::int64_t end) {
+    constexpr auto kBytes = static_cast<std::ptrdiff_t>(sizeof(Bf16));
     const std::ptrdiff_t x_stride = bf16_row_elements(call.columns);
-    const std::ptrdiff_t chunk =
-        resident_rows(static_cast<std::ptrdiff_t>(sizeof(Bf16)) * x_stride, ATTUNE_KERNEL_ROWS);
     const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.columns) * kPanelOutputs;
-    for (std::ptrdiff_t first = 0; first < call.rows; first += chunk) {
-        const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
-        for (std::int64_t p = begin; p < end; ++p) {
-            const Bf16* panel = static_cast<const Bf16*>(call.panels) + p * panel_size;
-            PanelShare share(call.ahead, p);
-            const std::ptrdiff_t blocks = (last - first + ATTUNE_KERNEL_ROWS - 1) / ATTUNE_KERNEL_ROWS;
-            std::ptrdiff_t row = first;
-            for (std::ptrdiff_t block = 0; block < blocks; ++block) {
-                const int rows = next_block(last - row, ATTUNE_KERNEL_ROWS);
-                const std::int64_t lines = first > 0 ? 0 : share.part(blocks - block);
-                pick_block<ATTUNE_KERNEL_ROWS>(rows)(
-                    call.x + row * x_stride, x_stride, panel, call.columns,
-                    call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride, share, lines,
-                    asking(panel, panel_size * static_cast<std::ptrdiff_t>(sizeof(Bf16)), p == begin, block, blocks));
-                row += rows;
-            }
-        }
-    }
+    const auto multiply = [&]<int Rows>(const RowBlock& block, PanelShare& share) {
+        const Bf16* panel = static_cast<const Bf16*>(call.panels) + block.panel * panel_size;
+        gemm_block<Rows>(call.x + block.row * x_stride, x_stride, panel, call.columns,
+                         call.y + block.row * call.y_stride + block.panel * kPanelOutputs, call.y_stride, share,
+                         share.part(block.count - block.index),
+                         asking(panel, kBytes * panel_size, block.panel == begin, block));
+    };
+    multiply_panels<ATTUNE_KERNEL_ROWS>(call.rows, kBytes * x_stride, call.ahead, begin, end, multiply);
 }
 
 }  // namespace

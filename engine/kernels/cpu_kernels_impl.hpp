@@ -66,8 +66,8 @@ template <int Rows, bool Aside, class Element>
 
 /// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
 template <int Rows, class Element>
-inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* panel, int columns, float* y,
-                       std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines) {
+[[gnu::noinline]] void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* panel, int columns, float* y,
+                                  std::ptrdiff_t y_stride, PanelShare& share, std::int64_t lines) {
     Floats low[Rows];
     Floats high[Rows];
 #pragma GCC unroll 16
@@ -88,42 +88,16 @@ inline void gemm_block(const float* x, std::ptrdiff_t x_stride, const Element* p
 }
 
 template <class Element>
-using GemmBlock = void (*)(const float*, std::ptrdiff_t, const Element*, int, float*, std::ptrdiff_t, PanelShare&,
-                           std::int64_t);
-
-template <int Rows, class Element>
-struct GemmTable {
-    static GemmBlock<Element> pick(int rows) {
-        if (rows == Rows) return &gemm_block<Rows, Element>;
-        return GemmTable<Rows - 1, Element>::pick(rows);
-    }
-};
-template <class Element>
-struct GemmTable<0, Element> {
-    static GemmBlock<Element> pick(int) { return nullptr; }
-};
-
-template <class Element>
 void gemm(const GemmCall& call, std::int64_t begin, std::int64_t end) {
-    constexpr int kRows = ATTUNE_KERNEL_ROWS;
-    const std::ptrdiff_t chunk = resident_rows(static_cast<std::ptrdiff_t>(sizeof(float)) * call.columns, kRows);
     const std::ptrdiff_t panel_size = static_cast<std::ptrdiff_t>(call.columns) * kPanelOutputs;
-    for (std::ptrdiff_t first = 0; first < call.rows; first += chunk) {
-        const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
-        for (std::int64_t p = begin; p < end; ++p) {
-            const Element* panel = static_cast<const Element*>(call.panels) + p * panel_size;
-            PanelShare share(call.ahead, p);
-            for (std::ptrdiff_t row = first; row < last;) {
-                const int rows = next_block(last - row, kRows);
-                // With more rows than stay resident the first ones ask for all.
-                const std::int64_t lines = first > 0 ? 0 : share.part((last - row + kRows - 1) / kRows);
-                GemmTable<kRows, Element>::pick(rows)(call.x + row * call.x_stride, call.x_stride, panel, call.columns,
-                                                      call.y + row * call.y_stride + p * kPanelOutputs, call.y_stride,
-                                                      share, lines);
-                row += rows;
-            }
-        }
-    }
+    const auto multiply = [&]<int Rows>(const RowBlock& block, PanelShare& share) {
+        gemm_block<Rows>(call.x + block.row * call.x_stride, call.x_stride,
+                         static_cast<const Element*>(call.panels) + block.panel * panel_size, call.columns,
+                         call.y + block.row * call.y_stride + block.panel * kPanelOutputs, call.y_stride, share,
+                         share.part(block.count - block.index));
+    };
+    multiply_panels<ATTUNE_KERNEL_ROWS>(call.rows, static_cast<std::ptrdiff_t>(sizeof(float)) * call.columns,
+                                        call.ahead, begin, end, multiply);
 }
 
 // ---- packing

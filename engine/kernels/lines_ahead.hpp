@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cstddef>
+#include "engine/kernels/cache_line.hpp"
+
 #include <cstdint>
 
 namespace attune {
-
-inline constexpr std::ptrdiff_t kCacheLine = 64;
 
 /// Cache lines that lie together.
 struct LineRun {

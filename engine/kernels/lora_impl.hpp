@@ -6,6 +6,7 @@
 #include "engine/kernels/lora.hpp"
 
 #include "engine/kernels/bf16.hpp"
+#include "engine/kernels/cache_line.hpp"
 
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -60,7 +61,6 @@ constexpr int kExpandRows = 4;
 constexpr int kExpandPanels = 1;
 #endif
 constexpr std::ptrdiff_t kPrefetchBytes = 8192;
-constexpr std::ptrdiff_t kCacheLine = 64;
 
 /// t = x A^T for `Rows` rows and `Ranks` ranks.
 template <int Rows, int Ranks, class Element>

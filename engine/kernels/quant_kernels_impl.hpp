@@ -118,8 +118,8 @@ void quantise_rows(const QuantRowsCall& call, std::int64_t begin, std::int64_t e
 
 /// `lines`: how many of the panel's share are asked for meanwhile, if there are as many columns.
 template <int Rows, Quant quant>
-void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_t* panel, int part, float* y,
-                PanelShare& share, std::int64_t lines) {
+[[gnu::noinline]] void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_t* panel, int part,
+                                  float* y, PanelShare& share, std::int64_t lines) {
     constexpr int kSteps = kQuantGroup / 4;
     constexpr std::ptrdiff_t kStepBytes = kStepBytes8 * code_bits(quant) / 8;
     constexpr std::ptrdiff_t kHalf = kPanelOutputs / 2;
@@ -189,44 +189,19 @@ void gemm_block(const QuantGemmCall& call, std::ptrdiff_t row, const std::uint8_
     }
 }
 
-using GemmBlock = void (*)(const QuantGemmCall&, std::ptrdiff_t, const std::uint8_t*, int, float*, PanelShare&,
-                           std::int64_t);
-
-template <int Rows, Quant quant>
-struct GemmTable {
-    static GemmBlock pick(int rows) {
-        if (rows == Rows) return &gemm_block<Rows, quant>;
-        return GemmTable<Rows - 1, quant>::pick(rows);
-    }
-};
-template <Quant quant>
-struct GemmTable<0, quant> {
-    static GemmBlock pick(int) { return nullptr; }
-};
-
 template <Quant quant>
 void gemm(const QuantGemmCall& call, std::int64_t begin, std::int64_t end) {
-    constexpr int kRows = ATTUNE_QUANT_ROWS;
-    const std::ptrdiff_t chunk = resident_rows(static_cast<std::ptrdiff_t>(call.groups) * kQuantGroup, kRows);
-    const std::size_t panel_bytes = static_cast<std::size_t>(call.groups) * group_bytes(quant);
-    for (std::ptrdiff_t first = 0; first < call.rows; first += chunk) {
-        const std::ptrdiff_t last = first + chunk < call.rows ? first + chunk : call.rows;
-        for (std::int64_t p = begin; p < end; ++p) {
-            const auto* panel =
-                static_cast<const std::uint8_t*>(call.panels) + static_cast<std::size_t>(p) * panel_bytes;
-            PanelShare share(call.ahead, p);
-            for (std::ptrdiff_t row = first; row < last;) {
-                const int rows = next_block(last - row, kRows);
-                const std::ptrdiff_t blocks = (last - row + kRows - 1) / kRows;
-                const GemmBlock block = GemmTable<kRows, quant>::pick(rows);
-                float* y = call.y + row * call.y_stride + p * kPanelOutputs;
-                for (int part = 0; part < kPanelParts; ++part)
-                    block(call, row, panel, part, y + part * kLanes, share,
-                          first > 0 ? 0 : share.part(blocks * kPanelParts - part));
-                row += rows;
-            }
-        }
-    }
+    const std::ptrdiff_t panel_bytes =
+        static_cast<std::ptrdiff_t>(call.groups) * static_cast<std::ptrdiff_t>(group_bytes(quant));
+    const auto multiply = [&]<int Rows>(const RowBlock& block, PanelShare& share) {
+        const auto* panel = static_cast<const std::uint8_t*>(call.panels) + block.panel * panel_bytes;
+        float* y = call.y + block.row * call.y_stride + block.panel * kPanelOutputs;
+        for (int part = 0; part < kPanelParts; ++part)
+            gemm_block<Rows, quant>(call, block.row, panel, part, y + part * kLanes, share,
+                                    share.part((block.count - block.index) * kPanelParts - part));
+    };
+    multiply_panels<ATTUNE_QUANT_ROWS>(call.rows, static_cast<std::ptrdiff_t>(call.groups) * kQuantGroup, call.ahead,
+                                       begin, end, multiply);
 }
 
 }  // namespace

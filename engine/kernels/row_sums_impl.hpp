@@ -3,6 +3,8 @@
 // the standard library is instantiated, so that no AVX-512 copy of a shared inline function can be picked by the
 // linker.
 
+#include "engine/kernels/cache_line.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -31,7 +33,6 @@ void sum_columns(const std::uint16_t* table, std::size_t stride, const std::uint
     typedef float Floats __attribute__((vector_size(kBytes)));
     typedef std::uint32_t Words __attribute__((vector_size(kBytes)));
     constexpr std::size_t kColumns = kBytes / sizeof(std::uint16_t);
-    constexpr std::size_t kCacheLine = 64;
     Floats even[kVectors] = {}, odd[kVectors] = {};
     for (std::size_t i = 0; i < count; ++i) {
         if (i + kAhead < count) {

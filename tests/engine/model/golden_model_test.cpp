@@ -1,5 +1,6 @@
 #include "engine/model/model.hpp"
 
+#include "engine/kernels/bf16_dot.hpp"
 #include "engine/model/step_maker.hpp"
 #include "support/golden.hpp"
 #include "support/kernel_words.hpp"
@@ -25,19 +26,27 @@ struct Setup {
     std::unique_ptr<KvCache> kv;
     StepMaker steps{kBlocks};
 
-    Setup(const std::string& name, bool torch_kernels, torch::Dtype dtype = torch::kFloat32) {
-        auto loaded = load_model(golden::model_folder(name), {torch::kCPU, dtype, torch_kernels});
+    Setup(const std::string& name, bool torch_kernels, torch::Dtype dtype = torch::kFloat32,
+          bool bf16_activations = false) {
+        auto loaded = load_model(golden::model_folder(name),
+                                 {torch::kCPU, dtype, torch_kernels, WeightBits::full, bf16_activations});
         if (!loaded) throw std::runtime_error(loaded.error().message);
         model = std::move(*loaded);
         slots = std::make_unique<ModuleSlots>(model->shape(), ModuleSlots::Options{1 << 16, torch::kFloat32, 64},
                                               torch::kCPU);
-        kv = std::make_unique<KvCache>(model->shape(), kBlocks, dtype, torch::kCPU, torch_kernels);
+        kv = std::make_unique<KvCache>(model->shape(), kBlocks, dtype, torch::kCPU, torch_kernels, bf16_activations);
     }
 
     /// Logits of every row of the step.
     std::vector<std::vector<float>> run(const Batch& batch) {
         const c10::InferenceMode guard;
         return rows(model->logits(model->forward(batch, *kv, *slots), batch, *slots));
+    }
+
+    /// The same for a whole prompt.
+    std::vector<std::vector<float>> prompt(const std::vector<TokenId>& tokens) {
+        TestSequence sequence{tokens};
+        return run(steps.step({{&sequence, static_cast<int>(tokens.size())}}));
     }
 
     static std::vector<std::vector<float>> rows(const torch::Tensor& logits) {
@@ -219,8 +228,10 @@ TEST_CASE("bfloat16 weights and cache stay near the float32 logits", "[engine][m
 TEST_CASE("a row's logits on our kernels have the same bits alone, in a batch and at any chunking", "[engine][model]") {
     const std::string name = GENERATE(from_range(golden::models()));
     const torch::Dtype dtype = GENERATE(torch::kFloat32, torch::kBFloat16);
-    CAPTURE(name, dtype);
-    Setup setup(name, false, dtype);
+    const bool bf16_activations = GENERATE(false, true);
+    if (bf16_activations && bf16_dot_kernels() == nullptr) return;
+    CAPTURE(name, dtype, bf16_activations);
+    Setup setup(name, false, dtype, bf16_activations);
     const golden::Case reference = golden::read_case(name, "base");
     const std::vector<int>& tokens = reference.prompts[3].tokens;
     TestSequence whole{tokens};
@@ -232,7 +243,49 @@ TEST_CASE("a row's logits on our kernels have the same bits alone, in a batch an
     setup.run(setup.steps.step({{&other, 5}, {&chunked, 4}}));
     setup.run(setup.steps.step({{&chunked, 6}, {&other, 3}}));
     const auto last = setup.run(setup.steps.step({{&other, 3}, {&chunked, 1}})).back();
-    CHECK(golden::max_difference(last, expected) == 0.0F);
+    CHECK(last == expected);
+}
+
+TEST_CASE("golden models with rounded activations stay near the reference's logits", "[engine][model][golden][bf16]") {
+    if (bf16_dot_kernels() == nullptr) return;
+    const std::string name = GENERATE(from_range(golden::models()));
+    CAPTURE(name);
+    Setup rounded(name, false, torch::kBFloat16, true);
+    Setup exact(name, false, torch::kBFloat16);
+    for (const golden::Prompt& prompt : golden::read_case(name, "base").prompts) {
+        const auto logits = rounded.prompt(prompt.tokens);
+        // The same eight bits as the weights have, on logits of +-9.
+        CHECK(difference(prompt, 0, logits) < 0.35F);
+        const auto unrounded = exact.prompt(prompt.tokens);
+        float largest = 0;
+        for (std::size_t row = 0; row < logits.size(); ++row)
+            largest = std::max(largest, golden::max_difference(logits[row], unrounded[row]));
+        CHECK(largest < 0.25F);
+        CHECK(largest > 1e-4F);
+    }
+}
+
+TEST_CASE("rounded activations change nothing where no weight is bfloat16", "[engine][model][bf16]") {
+    if (bf16_dot_kernels() == nullptr) return;
+    const std::string name = golden::models().front();
+    const std::vector<int> tokens = golden::read_case(name, "base").prompts[2].tokens;
+    CHECK(Setup(name, false, torch::kFloat32, true).prompt(tokens) == Setup(name, false).prompt(tokens));
+}
+
+TEST_CASE("rounded activations are refused where nothing multiplies them", "[engine][model][bf16]") {
+    ModelOptions options;
+    options.dtype = torch::kBFloat16;
+    options.bf16_activations = true;
+    const auto folder = golden::model_folder(golden::models().front());
+    limit_instruction_set(InstructionSet::v4);
+    const auto refused = load_model(folder, options);
+    limit_instruction_set(InstructionSet::best);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::unsupported);
+    CHECK(refused.error().param == "model.activations");
+    // libtorch's products of bfloat16 weights take bfloat16 anyway.
+    options.torch_kernels = true;
+    CHECK(load_model(folder, options));
 }
 
 TEST_CASE("copied blocks carry a sequence's past to another table", "[engine][model][kv]") {

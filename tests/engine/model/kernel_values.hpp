@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/kernels/cpu_kernels.hpp"
+#include "engine/kernels/quant_kernels.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -28,11 +29,20 @@ private:
     std::uint32_t state_;
 };
 
-/// Those that this machine can run.
+// The instruction sets that this machine can run.
+
 inline std::vector<const CpuKernels*> kernel_sets() {
     std::vector<const CpuKernels*> out;
     for (const char* name : {"x86-64-v4", "x86-64-v3", "baseline"}) {
         if (const CpuKernels* set = cpu_kernels(name)) out.push_back(set);
+    }
+    return out;
+}
+
+inline std::vector<const QuantKernels*> quant_kernel_sets() {
+    std::vector<const QuantKernels*> out;
+    for (const char* name : {"avx512-vnni", "avx-vnni", "x86-64-v3", "baseline"}) {
+        if (const QuantKernels* set = quant_kernels(name)) out.push_back(set);
     }
     return out;
 }

@@ -13,19 +13,12 @@
 #include <catch2/catch.hpp>
 
 using namespace attune;
+using attune::testing::quant_kernel_sets;
 using attune::testing::Values;
 
 namespace {
 
 constexpr Quant kAll[] = {Quant::int8, Quant::int4, Quant::int4_min};
-
-std::vector<const QuantKernels*> sets() {
-    std::vector<const QuantKernels*> out;
-    for (const char* name : {"avx512-vnni", "avx-vnni", "x86-64-v3", "baseline"}) {
-        if (const QuantKernels* set = quant_kernels(name)) out.push_back(set);
-    }
-    return out;
-}
 
 struct PackedWeight {
     std::vector<std::uint8_t> panels;
@@ -131,7 +124,7 @@ TEST_CASE("each instruction set multiplies quantised weights as arithmetic says,
                 // The largest codes of both signs all through a row: what saturating sums would spoil.
                 std::fill_n(x.begin(), columns, rows % 2 == 0 ? -1.0F : 1.0F);
                 std::vector<float> of_first_set;
-                for (const QuantKernels* set : sets()) {
+                for (const QuantKernels* set : quant_kernel_sets()) {
                     CAPTURE(set->name, code_bits(quant), groups, rows);
                     const Activations quantised(*set, x, rows, groups);
                     const auto y = product(*set, quant, quantised, weight, 0, rows, groups, 2, 0, 2);
@@ -169,7 +162,7 @@ TEST_CASE("a quantised product's row has the same bits whatever rows and panels 
     const std::vector<float> x = random_rows(kRows, kGroups, random);
     for (const Quant quant : kAll) {
         const PackedWeight weight = random_weight(quant, kPanels * kPanelOutputs, kGroups, random);
-        for (const QuantKernels* set : sets()) {
+        for (const QuantKernels* set : quant_kernel_sets()) {
             CAPTURE(set->name, code_bits(quant));
             // The slow set once, where only few rows matter.
             const int rows = std::string(set->name) == "baseline" ? 64 : kRows;
@@ -202,7 +195,7 @@ TEST_CASE("activations are rounded to the nearest of 127 steps of their group's 
     std::fill(x.begin() + 64, x.begin() + 96, 0.0F);  // zeros
     std::fill(x.begin() + 96, x.begin() + 128, 1e-38F);
     x[130] = -3.0F;
-    for (const QuantKernels* set : sets()) {
+    for (const QuantKernels* set : quant_kernel_sets()) {
         CAPTURE(set->name);
         const Activations rows(*set, x, 2, 3);
         for (int g = 0; g < 6; ++g) {
@@ -235,7 +228,7 @@ TEST_CASE("a value that is not finite shows in all outputs of its row and in no 
         x[kGroups * kQuantGroup + 37] = bad;
         for (const Quant quant : kAll) {
             const PackedWeight weight = random_weight(quant, kPanelOutputs, kGroups, random);
-            for (const QuantKernels* set : sets()) {
+            for (const QuantKernels* set : quant_kernel_sets()) {
                 CAPTURE(set->name, code_bits(quant), bad);
                 const Activations rows(*set, x, 3, kGroups);
                 const auto y = product(*set, quant, rows, weight, 0, 3, kGroups, 1, 0, 1);

@@ -1,8 +1,8 @@
 #include "engine/kernels/read_ahead.hpp"
 
 #include "engine/kernels/bf16_dot.hpp"
-#include "engine/kernels/cpu_kernels.hpp"
 #include "engine/kernels/quant_kernels.hpp"
+#include "engine/model/kernel_values.hpp"
 
 #include <cstring>
 #include <utility>
@@ -140,10 +140,8 @@ TEST_CASE_METHOD(Asking, "asking ahead changes no bit of a product", "[engine][k
         f32[i] = static_cast<float>(i * 104729 % 509) / 256 - 1;
         bf16[i] = to_bf16(f32[i]);
     }
-    for (const char* name : {"x86-64-v4", "x86-64-v3", "baseline"}) {
-        const CpuKernels* set = cpu_kernels(name);
-        if (set == nullptr) continue;
-        CAPTURE(name);
+    for (const CpuKernels* set : testing::kernel_sets()) {
+        CAPTURE(set->name);
         GemmCall call;
         call.x = x.data();
         call.x_stride = call.columns = kColumns;
@@ -171,11 +169,9 @@ TEST_CASE_METHOD(Asking, "asking ahead changes no bit of a quantised product", "
     const std::vector<std::int32_t> sums(all, 5);
     std::vector<std::uint8_t> panels(kPanels * kGroups * group_bytes(Quant::int8));  // of all forms the largest
     for (std::size_t i = 0; i < panels.size(); ++i) panels[i] = static_cast<std::uint8_t>(i * 104729 % 59);
-    for (const char* name : {"avx512-vnni", "avx-vnni", "x86-64-v3", "baseline"}) {
-        const QuantKernels* set = quant_kernels(name);
-        if (set == nullptr) continue;
+    for (const QuantKernels* set : testing::quant_kernel_sets()) {
         for (const Quant quant : {Quant::int8, Quant::int4, Quant::int4_min}) {
-            CAPTURE(name, static_cast<int>(quant));
+            CAPTURE(set->name, static_cast<int>(quant));
             QuantGemmCall call;
             call.codes = codes.data();
             call.scales = scales.data();
